@@ -1,0 +1,217 @@
+#include "base/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+
+namespace tessera::base {
+namespace {
+
+Result<std::string> ReadAll(int fd, const std::string& path, std::size_t max_bytes) {
+  std::string text;
+  char buffer[16384];
+  for (;;) {
+    ssize_t got = read(fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FailErrno(path, errno);
+    if (got == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(got));
+    if (text.size() > max_bytes) {
+      return Fail(Code::kDataLoss, path + ": longer than " + std::to_string(max_bytes) + " bytes");
+    }
+  }
+}
+
+Status WriteAll(int fd, const std::string& path, std::string_view text) {
+  while (!text.empty()) {
+    ssize_t put = write(fd, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return FailErrno(path, errno);
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return {};
+}
+
+// Opens a new file with exactly `mode`, whatever the umask.
+Result<Fd> CreateNew(const std::string& path, mode_t mode) {
+  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!fd.valid()) return FailErrno(path, errno);
+  if (fchmod(fd.get(), mode) != 0) {
+    int error = errno;
+    unlink(path.c_str());
+    return FailErrno(path, error);
+  }
+  return fd;
+}
+
+Status CreateSized(const std::string& path, std::string_view text, std::size_t size, std::size_t whole,
+                   mode_t mode) {
+  Result<Fd> fd = CreateNew(path, mode);
+  if (!fd) return Fail(fd.error());
+  int error = 0;
+  if (ftruncate(fd->get(), static_cast<off_t>(size)) != 0) error = errno;
+  // posix_fallocate reports by its result and would write zeros itself where the file system cannot.
+  if (error == 0 && whole > 0) error = posix_fallocate(fd->get(), 0, static_cast<off_t>(whole));
+  Status written = error == 0 ? WriteAll(fd->get(), path, text) : Status(FailErrno(path, error));
+  if (!written) unlink(path.c_str());
+  return written;
+}
+
+Status RemoveEntriesOf(int directory, const std::string& path, dev_t device, int depth);
+
+Status RemoveEntry(int parent, const char* name, const std::string& path, dev_t device, int depth) {
+  struct stat info {};
+  if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return {};
+    return FailErrno(path, errno);
+  }
+  if (info.st_dev != device) return Fail(Code::kFailedPrecondition, path + ": another file system");
+  int flags = 0;
+  if (S_ISDIR(info.st_mode)) {
+    flags = AT_REMOVEDIR;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+      if (errno == ENOENT) return {};
+      return FailErrno(path, errno);
+    }
+    if (Status removed = RemoveEntriesOf(fd, path, device, depth + 1); !removed) return removed;
+  }
+  if (unlinkat(parent, name, flags) != 0 && errno != ENOENT) return FailErrno(path, errno);
+  return {};
+}
+
+// Takes `directory` over and closes it.
+Status RemoveEntriesOf(int directory, const std::string& path, dev_t device, int depth) {
+  constexpr int kMaxDepth = 8;  // deeper than anything that Tessera makes
+  DIR* entries = fdopendir(directory);
+  if (entries == nullptr) {
+    int error = errno;
+    close(directory);
+    return FailErrno(path, error);
+  }
+  Status result;
+  if (depth > kMaxDepth) result = Fail(Code::kDataLoss, path + ": nested too deeply");
+  while (result) {
+    dirent* entry = readdir(entries);
+    if (entry == nullptr) break;
+    std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    result = RemoveEntry(dirfd(entries), entry->d_name, path + "/" + entry->d_name, device, depth);
+  }
+  closedir(entries);
+  return result;
+}
+
+}  // namespace
+
+Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
+  // O_NONBLOCK: a FIFO that somebody put there must not hold us.
+  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd.valid()) return FailErrno(path, errno);
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return FailErrno(path, errno);
+  if (!S_ISREG(info.st_mode)) return Fail(Code::kDataLoss, path + ": not a regular file");
+  return ReadAll(fd.get(), path, max_bytes);
+}
+
+Result<std::string> ReadKernelFile(const std::string& path, std::size_t max_bytes) {
+  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return FailErrno(path, errno);
+  return ReadAll(fd.get(), path, max_bytes);
+}
+
+Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mode) {
+  std::string temporary = path + ".new." + std::to_string(getpid());
+  unlink(temporary.c_str());  // a crashed predecessor of the same pid
+  Result<Fd> fd = CreateNew(temporary, mode);
+  if (!fd) return Fail(fd.error());
+  Status written = WriteAll(fd->get(), path, text);
+  if (written && rename(temporary.c_str(), path.c_str()) != 0) written = FailErrno(path, errno);
+  if (!written) unlink(temporary.c_str());
+  return written;
+}
+
+Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size, mode_t mode) {
+  return CreateSized(path, text, size, size, mode);
+}
+
+Status CreateSparseFile(const std::string& path, std::string_view text, std::size_t size,
+                        std::size_t whole, mode_t mode) {
+  return CreateSized(path, text, size, whole, mode);
+}
+
+Status MakeDirectory(const std::string& path, mode_t mode) {
+  if (mkdir(path.c_str(), mode) == 0) {
+    if (chmod(path.c_str(), mode) != 0) return FailErrno(path, errno);
+    return {};
+  }
+  int error = errno;
+  if (error == EEXIST && IsDirectory(path)) return {};
+  return FailErrno(path, error);
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Result<std::vector<std::string>> ListDirectory(const std::string& path) {
+  DIR* entries = opendir(path.c_str());
+  if (entries == nullptr) return FailErrno(path, errno);
+  std::vector<std::string> names;
+  while (dirent* entry = readdir(entries)) {
+    std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  closedir(entries);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status RemoveTree(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return {};
+    return FailErrno(path, errno);
+  }
+  return RemoveEntry(AT_FDCWD, path.c_str(), path, info.st_dev, 0);
+}
+
+Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns, Clock& clock) {
+  // Opened without O_CREAT first: in a sticky directory the kernel (fs.protected_regular) refuses
+  // O_CREAT on a file that another user made. For flock reading is enough.
+  Fd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid() && errno == ENOENT) {
+    fd = Fd(open(path.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (fd.valid() && fchmod(fd.get(), 0644) != 0 && errno != EPERM) return FailErrno(path, errno);
+  }
+  if (!fd.valid()) return FailErrno(path, errno);
+  std::int64_t deadline = clock.NowNs() + wait_ns;
+  std::int64_t pause_ns = 200'000;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return FailErrno(path, errno);
+    if (clock.NowNs() >= deadline) {
+      return Fail(Code::kDeadlineExceeded,
+                  path + ": held by another tessera for more than " +
+                      std::to_string(wait_ns / 1'000'000) + " ms (its pid is in /proc/locks)");
+    }
+    clock.SleepNs(pause_ns);
+    pause_ns = std::min<std::int64_t>(pause_ns * 2, 5'000'000);
+  }
+  return FileLock(std::move(fd));
+}
+
+Result<std::string> OwnExecutable() {
+  char path[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length < 0) return FailErrno("/proc/self/exe", errno);
+  return std::string(path, static_cast<std::size_t>(length));
+}
+
+}  // namespace tessera::base

@@ -1,0 +1,96 @@
+#include "base/process.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cctype>
+#include <vector>
+
+#include "base/files.h"
+
+namespace tessera::base {
+namespace {
+
+template <typename T>
+T NumberAt(const std::vector<std::string_view>& fields, std::size_t index) {
+  T value{};
+  if (index < fields.size()) {
+    std::from_chars(fields[index].data(), fields[index].data() + fields[index].size(), value);
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<ProcessStat> ParseProcessStat(const std::string& text) {
+  // pid (comm) state ...: comm may hold spaces and parentheses, so the last ')' ends it.
+  std::size_t open = text.find('(');
+  std::size_t close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) {
+    return Fail(Code::kDataLoss, "/proc/PID/stat: no command in parentheses");
+  }
+  ProcessStat stat;
+  std::from_chars(text.data(), text.data() + open, stat.identity.pid);
+  stat.command = text.substr(open + 1, close - open - 1);
+  std::vector<std::string_view> fields;  // fields[0] is field 3 of proc(5)
+  std::string_view rest = std::string_view(text).substr(close + 1);
+  while (!rest.empty()) {
+    std::size_t start = rest.find_first_not_of(" \n");
+    if (start == std::string_view::npos) break;
+    std::size_t end = rest.find_first_of(" \n", start);
+    fields.push_back(rest.substr(start, end == std::string_view::npos ? end : end - start));
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end);
+  }
+  constexpr std::size_t kFirstField = 3;
+  if (fields.size() < 22 - kFirstField + 1) {
+    return Fail(Code::kDataLoss, "/proc/PID/stat: fewer than 22 fields");
+  }
+  stat.state = fields[0][0];
+  stat.parent = NumberAt<pid_t>(fields, 4 - kFirstField);
+  stat.threads = NumberAt<std::uint64_t>(fields, 20 - kFirstField);
+  stat.identity.start_ticks = NumberAt<std::uint64_t>(fields, 22 - kFirstField);
+  stat.stack_start = NumberAt<std::uint64_t>(fields, 28 - kFirstField);
+  return stat;
+}
+
+Result<ProcessStat> ReadProcessStat(pid_t pid) {
+  Result<std::string> text = ReadKernelFile("/proc/" + std::to_string(pid) + "/stat", 4096);
+  if (!text) return Fail(Code::kNotFound, "no process " + std::to_string(pid));
+  return ParseProcessStat(*text);
+}
+
+ProcessIdentity OwnIdentity() {
+  Result<ProcessStat> stat = ReadProcessStat(getpid());
+  return stat ? stat->identity : ProcessIdentity{getpid(), 0};
+}
+
+bool Alive(const ProcessIdentity& identity) {
+  if (identity.pid <= 0) return false;
+  Result<ProcessStat> stat = ReadProcessStat(identity.pid);
+  if (!stat || stat->identity.start_ticks != identity.start_ticks) return false;
+  bool ended = stat->state == 'Z' || stat->state == 'X';
+  return !ended || stat->threads > 1;
+}
+
+std::uint64_t NamespaceInode(pid_t pid, const char* kind) {
+  struct stat info {};
+  std::string path = "/proc/" + std::to_string(pid) + "/ns/" + kind;
+  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+bool AnyProcessInMountNamespace(std::uint64_t inode) {
+  if (inode == 0) return false;
+  Result<std::vector<std::string>> names = ListDirectory("/proc");
+  if (!names) return false;
+  for (const std::string& name : *names) {
+    if (!std::isdigit(static_cast<unsigned char>(name[0]))) continue;
+    pid_t pid = 0;
+    std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (NamespaceInode(pid, "mnt") == inode) return true;
+  }
+  return false;
+}
+
+}  // namespace tessera::base

@@ -1,0 +1,46 @@
+// Who a process is: pid and start time together, so that a pid given again is somebody else.
+//
+// Thread safety: pure reads of /proc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace tessera::base {
+
+struct ProcessIdentity {
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat: clock ticks since boot
+
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
+};
+
+struct ProcessStat {
+  ProcessIdentity identity;
+  char state = '?';              // R S D T Z X ...
+  std::string command;           // comm
+  pid_t parent = 0;
+  std::uint64_t threads = 0;
+  std::uint64_t stack_start = 0;  // field 28; 0 where the reader may not see it
+};
+
+// kNotFound when there is no such process.
+Result<ProcessStat> ReadProcessStat(pid_t pid);
+Result<ProcessStat> ParseProcessStat(const std::string& text);
+
+ProcessIdentity OwnIdentity();
+
+// Lives: same pid and start time, not a zombie with no other thread left.
+bool Alive(const ProcessIdentity& identity);
+
+// Inode of a namespace of a process ("mnt", "pid", "user"); 0 when it may not be seen or is gone.
+std::uint64_t NamespaceInode(pid_t pid, const char* kind);
+
+// True when some process that the caller may inspect has this mount namespace.
+bool AnyProcessInMountNamespace(std::uint64_t inode);
+
+}  // namespace tessera::base

@@ -1,0 +1,62 @@
+#include "base/process.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tessera::base {
+namespace {
+
+TEST(Process, CommandMayHoldSpacesAndParentheses) {
+  Result<ProcessStat> stat = ParseProcessStat(
+      "77 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 3 0 123456 18 19 20 21 22 140000 0\n");
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->identity.pid, 77);
+  EXPECT_EQ(stat->command, "a) b (c)");
+  EXPECT_EQ(stat->parent, 1);
+  EXPECT_EQ(stat->threads, 3u);
+  EXPECT_EQ(stat->identity.start_ticks, 123456u);
+  EXPECT_EQ(stat->stack_start, 140000u);
+}
+
+TEST(Process, HalfALineIsAnError) {
+  EXPECT_FALSE(ParseProcessStat(""));
+  EXPECT_FALSE(ParseProcessStat("77 (x"));
+  EXPECT_FALSE(ParseProcessStat("77 (x) S 1 2"));
+}
+
+TEST(Process, OwnProcessLivesAndZombiesDoNot) {
+  EXPECT_TRUE(Alive(OwnIdentity()));
+  ProcessIdentity other = OwnIdentity();
+  ++other.start_ticks;
+  EXPECT_FALSE(Alive(other));
+
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    close(go[1]);
+    _exit(read(go[0], &byte, 1) < 0);
+  }
+  close(go[0]);
+  Result<ProcessStat> stat = ReadProcessStat(child);
+  ASSERT_TRUE(stat);
+  EXPECT_TRUE(Alive(stat->identity));
+  close(go[1]);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(Alive(stat->identity)) << "a zombie";
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(Alive(stat->identity)) << "reaped";
+}
+
+TEST(Process, FindsItsOwnMountNamespace) {
+  std::uint64_t inode = NamespaceInode(getpid(), "mnt");
+  ASSERT_NE(inode, 0u);
+  EXPECT_TRUE(AnyProcessInMountNamespace(inode));
+  EXPECT_FALSE(AnyProcessInMountNamespace(1));
+}
+
+}  // namespace
+}  // namespace tessera::base
