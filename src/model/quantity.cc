@@ -89,8 +89,10 @@ std::string NameFromCommand(std::string_view command) {
   for (char& c : name) {
     if (!IsNameChar(c)) c = '-';
   }
-  if (name.empty() || !IsNameStart(name[0])) name = "run" + name;
-  return name;
+  if (!name.empty() && IsNameStart(name[0])) return name;
+  std::string prefixed = "run";
+  prefixed += name;
+  return prefixed;
 }
 
 const char* ToString(Priority priority) { return priority == Priority::kHigh ? "high" : "low"; }
