@@ -125,7 +125,9 @@ struct LedgerHeader {            // offset 0, 512 bytes
   std::uint32_t kinds;           //  40  kKinds
   std::uint32_t reserved32;      //  44
   std::uint64_t slots_refused;   //  48  atomic; processes that found no free slot (they get no memory)
-  std::uint8_t reserved[456];    //  56
+  std::uint64_t slots_high;      //  56  atomic; no slot at or above this index was ever claimed (a hint: clamp it)
+  std::uint64_t last_sweep_ns;   //  64  atomic; when somebody last looked for dead owners
+  std::uint8_t reserved[440];    //  72
 };
 
 // Who owns a slot, in one word so that it is claimed and given up by one compare-and-swap:
@@ -154,7 +156,8 @@ struct LedgerSlot {              // 1536 bytes
   std::uint32_t hooks_active;    //   28  entry points that the driver has and the fence stands before
   char build_id[24];             //   32  of the fence in that process
   char command[16];              //   56  as in /proc/self/comm
-  std::uint8_t reserved[184];    //   72
+  std::uint64_t image_random;    //   72  of the owner's AT_RANDOM: tells two fences in one process from an exec
+  std::uint8_t reserved[176];    //   80
   SlotWork work[kMaxCards];      //  256
   SlotCard cards[kMaxCards];     //  512
 };
