@@ -1,0 +1,93 @@
+#include "driver/second_wall.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+
+#include "base/fd.h"
+#include "base/files.h"
+
+namespace tessera::driver {
+namespace {
+
+constexpr char kParent[] = "/tessera";
+
+Result<void> MakeCgroup(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno(path, errno);
+  return {};
+}
+
+}  // namespace
+
+WallHost HostForSecondWall() {
+  WallHost host;
+  host.root = geteuid() == 0;
+  const Result<std::string> mounts = base::ReadKernelFile("/proc/self/mounts", 1 << 20);
+  if (!mounts) return host;
+  std::istringstream lines(*mounts);
+  std::string device, path, type, rest;
+  while (lines >> device >> path >> type && std::getline(lines, rest)) {
+    if (type == "cgroup2") {
+      host.cgroup2 = path;
+      break;
+    }
+  }
+  return host;
+}
+
+SecondWallProbe ProbeSecondWall(Nvml* nvml, const WallHost& host) {
+  if (nvml == nullptr) return {false, "no driver", {}};
+  const Result<DriverInfo> driver = nvml->Driver();
+  if (!driver) return {false, driver.error().message, {}};
+  if (!driver->memory_limits) {
+    return {false, "driver " + driver->version + " has no memory limit per cgroup (R615 has)", {}};
+  }
+  if (host.cgroup2.empty()) return {false, "no cgroup v2 tree is mounted", {}};
+  if (!host.root) return {false, "only root may set the driver's memory limit", {}};
+  return {true, "driver's memory limit per cgroup", host.cgroup2};
+}
+
+SecondWall SecondWall::Of(const std::string& cgroup2, const std::string& slice_id) {
+  return SecondWall(cgroup2 + kParent + "/" + slice_id);
+}
+
+Status SecondWall::Enter(pid_t pid) const {
+  const std::string path = cgroup_ + "/cgroup.procs";
+  const base::Fd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.valid()) return FailErrno(path, errno);
+  const std::string text = std::to_string(pid);
+  if (write(file.get(), text.data(), text.size()) < 0) return FailErrno(path, errno);
+  return {};
+}
+
+Status SecondWall::SetLimit(Nvml& nvml, const WallCard& limit) const {
+  return nvml.SetMemoryLimit(limit.card, cgroup_, limit.hard_bytes);
+}
+
+Status SecondWall::Lower() const {
+  if (rmdir(cgroup_.c_str()) == 0 || errno == ENOENT) return {};
+  if (errno == EBUSY || errno == ENOTEMPTY) {
+    return Fail(Code::kFailedPrecondition, cgroup_ + ": a process is still in it");
+  }
+  return FailErrno(cgroup_, errno);
+}
+
+Result<SecondWall> RaiseSecondWall(Nvml& nvml, const SecondWallProbe& probe,
+                                   const std::string& slice_id, std::span<const WallCard> cards) {
+  if (!probe.available) return Fail(Code::kUnimplemented, "second wall: " + probe.reason);
+  if (Status made = MakeCgroup(probe.cgroup2 + kParent); !made) return Fail(made.error());
+  SecondWall wall = SecondWall::Of(probe.cgroup2, slice_id);
+  if (Status made = MakeCgroup(wall.cgroup()); !made) return Fail(made.error());
+  for (const WallCard& card : cards) {
+    if (Status set = wall.SetLimit(nvml, card); !set) {
+      wall.Lower();
+      return FailIn("second wall", set.error());
+    }
+  }
+  return wall;
+}
+
+}  // namespace tessera::driver
