@@ -1,0 +1,3 @@
+#include "real.h"
+
+extern "C" CUresult CUDAAPI cuInit(unsigned int flags) { return tessera::fence::real::cuInit(flags); }

@@ -1,0 +1,105 @@
+// Everything of the operating system that the fence uses. No other file of the fence calls libc, except for the memory
+// functions that a compiler emits by itself (memcpy, memset, memcmp, memmove, strlen).
+//
+// Errors: functions that return int or long give a negative errno on failure.
+// Thread safety: every function may be called from any thread; none keeps a lock across a call into the driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+namespace tessera::fence::os {
+
+enum class Access { kRead, kReadWrite };
+
+// Opens an existing file, close-on-exec. A descriptor, or a negative errno.
+int Open(const char* path, Access access);
+void Close(int descriptor);
+// Size in bytes of a regular file; negative errno otherwise.
+long FileBytes(int descriptor);
+// Shared mapping of the first `bytes` bytes; nullptr on failure.
+void* MapShared(int descriptor, std::size_t bytes, Access access);
+// Private zeroed memory straight from the kernel; nullptr on failure.
+void* MapPrivate(std::size_t bytes);
+void Unmap(void* data, std::size_t bytes);
+// Reads a small file whole (for /proc); bytes read, at most buffer.size().
+long ReadFile(const char* path, std::span<char> buffer);
+
+// Nanoseconds of CLOCK_MONOTONIC. Coarse: the value of the last tick (1-10 ms old), about 5 ns to read.
+std::uint64_t MonotonicNs();
+std::uint64_t CoarseMonotonicNs();
+void SleepNs(std::uint64_t ns);
+
+// Waits until a wake, at most timeout_ns, or returns at once when *word != value. `word` may be in a shared, read-only
+// mapping. Wakes may be spurious.
+void FutexWait(const std::uint32_t* word, std::uint32_t value, std::uint64_t timeout_ns);
+void FutexWake(const std::uint32_t* word);
+
+int ProcessId();
+int ThreadId();
+
+// What /proc/PID/stat says of a process.
+struct ProcessStat {
+  bool ok = false;                // false: no such process, or not readable
+  char state = 0;                 // 'Z', 'X': dead
+  std::uint64_t start_ticks = 0;  // field 22: clock ticks since boot
+  std::uint64_t stack_start = 0;  // field 28; 0 where the kernel hides it
+  int threads = 0;                // field 20
+  bool Dead() const { return !ok || ((state == 'Z' || state == 'X') && threads <= 1); }
+};
+// `text` is the content of /proc/PID/stat. The command in it may hold spaces and parentheses.
+ProcessStat ParseProcessStat(std::string_view text);
+ProcessStat ReadProcessStat(int pid);
+// Inode of /proc/self/ns/pid, 0 if unknown.
+std::uint64_t PidNamespace();
+// /proc/self/comm without the newline, NUL-padded.
+void CommandName(std::span<char, 16> name);
+
+// Runs `child` in every forked child, before fork returns there. Registers at most 8 functions.
+// False where libc has no such service (musl).
+bool OnFork(void (*child)());
+
+// Value of a variable, nullptr if unset or if the process is set-uid. Valid until the program changes its environment.
+const char* Environment(const char* name);
+
+// Replaces NAME=... by `assignment` ("NAME=value", must outlive the swap) in the environment by exchanging the array of
+// pointers; nothing of the program's own strings is changed. Destroying it puts the former array back; where libc made a
+// new array meanwhile (setenv), the former string takes the place of `assignment` in that one.
+class EnvironmentSwap {
+ public:
+  EnvironmentSwap(std::string_view name, char* assignment);
+  ~EnvironmentSwap();
+  EnvironmentSwap(const EnvironmentSwap&) = delete;
+  EnvironmentSwap& operator=(const EnvironmentSwap&) = delete;
+  bool active() const { return active_; }
+
+ private:
+  static constexpr std::size_t kMaxVariables = 8192;
+  char** former_ = nullptr;
+  char* former_assignment_ = nullptr;
+  char* assignment_ = nullptr;
+  char** mine_ = nullptr;
+  std::size_t bytes_ = 0;
+  bool active_ = false;
+};
+
+// One line on stderr in one write: "tessera: " + parts + newline.
+void Complain(std::initializer_list<std::string_view> parts);
+
+// A lock for short critical sections without driver calls.
+// Invariant: the holder never waits for anything while it holds the lock.
+class SpinMutex {
+ public:
+  // False after timeout_ns without success: the caller goes on without the lock's protection by refusing its work.
+  [[nodiscard]] bool LockFor(std::uint64_t timeout_ns);
+  bool TryLock();
+  void Unlock();
+
+ private:
+  std::uint32_t word_ = 0;  // 0 free, 1 held, 2 held with waiters
+};
+
+}  // namespace tessera::fence::os

@@ -1,0 +1,138 @@
+#include "os/os.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace tessera::fence::os {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+timespec ToTimespec(std::uint64_t ns) {
+  return {static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};
+}
+
+std::uint64_t ReadClock(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * kSecond + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+int Open(const char* path, Access access) {
+  const int flags = (access == Access::kRead ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const long result = syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+  return result < 0 ? -errno : static_cast<int>(result);
+}
+
+void Close(int descriptor) { syscall(SYS_close, descriptor); }
+
+long FileBytes(int descriptor) {
+  const long result = syscall(SYS_lseek, descriptor, 0L, SEEK_END);
+  return result < 0 ? -static_cast<long>(errno) : result;
+}
+
+void* MapShared(int descriptor, std::size_t bytes, Access access) {
+  const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* data = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+void* MapPrivate(std::size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+void Unmap(void* data, std::size_t bytes) { munmap(data, bytes); }
+
+long ReadFile(const char* path, std::span<char> buffer) {
+  const int descriptor = Open(path, Access::kRead);
+  if (descriptor < 0) return descriptor;
+  std::size_t filled = 0;
+  long result = 0;
+  while (filled < buffer.size()) {
+    result = syscall(SYS_read, descriptor, buffer.data() + filled, buffer.size() - filled);
+    if (result <= 0) break;
+    filled += static_cast<std::size_t>(result);
+  }
+  const int error = result < 0 ? errno : 0;
+  Close(descriptor);
+  return error != 0 ? -error : static_cast<long>(filled);
+}
+
+std::uint64_t MonotonicNs() { return ReadClock(CLOCK_MONOTONIC); }
+std::uint64_t CoarseMonotonicNs() { return ReadClock(CLOCK_MONOTONIC_COARSE); }
+
+void SleepNs(std::uint64_t ns) {
+  timespec left = ToTimespec(ns);
+  syscall(SYS_nanosleep, &left, nullptr);
+}
+
+void FutexWait(const std::uint32_t* word, std::uint32_t value, std::uint64_t timeout_ns) {
+  timespec timeout = ToTimespec(timeout_ns);
+  syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, nullptr, 0);
+}
+
+void FutexWake(const std::uint32_t* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+}
+
+int ProcessId() { return static_cast<int>(syscall(SYS_getpid)); }
+int ThreadId() { return static_cast<int>(syscall(SYS_gettid)); }
+
+const char* Environment(const char* name) { return secure_getenv(name); }
+
+void Complain(std::initializer_list<std::string_view> parts) {
+  char line[1024];
+  std::size_t used = 0;
+  auto append = [&](std::string_view text) {
+    for (char c : text) {
+      if (used == sizeof line - 1) return;
+      // A variable's value is the tenant's text: keep it on one line.
+      line[used++] = static_cast<unsigned char>(c) < ' ' ? '?' : c;
+    }
+  };
+  append("tessera: ");
+  for (std::string_view part : parts) append(part);
+  line[used++] = '\n';
+  syscall(SYS_write, STDERR_FILENO, line, used);
+}
+
+bool SpinMutex::TryLock() {
+  std::uint32_t expected = 0;
+  return std::atomic_ref(word_).compare_exchange_strong(expected, 1, std::memory_order_acquire);
+}
+
+bool SpinMutex::LockFor(std::uint64_t timeout_ns) {
+  for (int spin = 0; spin < 64; ++spin) {
+    if (TryLock()) return true;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  const std::uint64_t deadline = MonotonicNs() + timeout_ns;
+  std::atomic_ref word(word_);
+  while (word.exchange(2, std::memory_order_acquire) != 0) {
+    const std::uint64_t now = MonotonicNs();
+    if (now >= deadline) return false;
+    FutexWait(&word_, 2, deadline - now);
+  }
+  return true;
+}
+
+void SpinMutex::Unlock() {
+  if (std::atomic_ref(word_).exchange(0, std::memory_order_release) == 2) FutexWake(&word_);
+}
+
+}  // namespace tessera::fence::os
