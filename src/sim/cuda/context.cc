@@ -1,5 +1,7 @@
 #include "sim/cuda/context.h"
 
+#include <pthread.h>
+
 #include <new>
 
 #include "sim/cuda/api.h"
@@ -20,7 +22,13 @@ struct ContextStack {
 thread_local constinit ContextStack current{};
 
 constinit std::atomic<std::uint64_t> next_context_id{1};
-constinit std::mutex primary_mutex;
+// Recursive: destructors of the runtime's data may call the driver while a primary context ends.
+constinit pthread_mutex_t primary_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+struct PrimaryLock {
+  PrimaryLock() { pthread_mutex_lock(&primary_mutex); }
+  ~PrimaryLock() { pthread_mutex_unlock(&primary_mutex); }
+};
+
 constinit Context* primaries[kMaxCards] = {};
 
 void Prepare(Context& context, const Device& device) {
@@ -86,7 +94,7 @@ CUresult Create(CUcontext* handle, unsigned flags, CUdevice ordinal, unsigned ap
 CUresult ReleasePrimary(CUdevice ordinal) {
   const Device* device = FindDevice(ordinal);
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
-  std::lock_guard lock(primary_mutex);
+  PrimaryLock lock;
   Context& context = *primaries[ordinal];
   if (context.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (--context.references == 0) Deactivate(context);
@@ -96,7 +104,7 @@ CUresult ReleasePrimary(CUdevice ordinal) {
 CUresult ResetPrimary(CUdevice ordinal) {
   const Device* device = FindDevice(ordinal);
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
-  std::lock_guard lock(primary_mutex);
+  PrimaryLock lock;
   Context& context = *primaries[ordinal];
   if (!context.active) return CUDA_SUCCESS;
   // Retained references stay: the next use by a retainer needs a fresh context, which is made here.
@@ -143,7 +151,7 @@ CUresult FindContext(CUcontext handle, Context** context) {
 Context& PrimaryContext(const Device& device) { return *primaries[device.ordinal]; }
 
 CUresult RetainPrimary(const Device& device, Context** context) {
-  std::lock_guard lock(primary_mutex);
+  PrimaryLock lock;
   Context& primary = *primaries[device.ordinal];
   if (!primary.active) SIM_TRY(Activate(primary));
   ++primary.references;
