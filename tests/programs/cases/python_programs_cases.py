@@ -1,0 +1,27 @@
+"""Programs from PyPI that use the driver or a runtime of their own."""
+from harness import HERE, case
+
+LIMIT = 6000
+
+
+@case("cuda-bindings", "cuda-bindings + NVRTC", ("programs", "cuda-bindings"))
+def cuda_bindings(t):
+    done = t.run([t.config.python(), HERE / "checks" / "cuda_bindings_check.py",
+                  f"{t.config.samples}/libhost_kernels.so"], mem=LIMIT).json()
+    if t.fenced:
+        t.expect(done["saw"]["total_mib"] == LIMIT, f"total is {done['saw']['total_mib']} MiB")
+    return {"answers": done["answers"],
+            "shown": [f"kernel compiled by NVRTC and launched with right results; cuMemGetInfo total {LIMIT} MiB; "
+                      "cuMemAlloc and cuMemCreate beyond it: CUDA_ERROR_OUT_OF_MEMORY"]}
+
+
+@case("ctranslate2", "ctranslate2", ("programs", "ctranslate2"))
+def ctranslate2(t):
+    done = t.run([t.config.python(), HERE / "checks" / "ctranslate2_check.py"], mem=LIMIT, timeout=200).json()
+    held = done["saw"]["held_mib"]
+    if t.fenced:
+        t.expect(LIMIT - 1200 <= held <= LIMIT, f"held {held} MiB of a slice of {LIMIT}")
+    else:
+        t.expect(held > LIMIT, f"bare it held {held} MiB only")
+    return {"answers": done["answers"],
+            "shown": [f"arrays to the card and back; refused at the slice of {LIMIT} MiB: “{done['answers']['refusal']}”"]}
