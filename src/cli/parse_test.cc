@@ -1,0 +1,125 @@
+#include "cli/parse.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <sstream>
+
+namespace tessera::cli {
+namespace {
+
+class Echo : public Command {
+ public:
+  void Declare(Options& options) override {
+    options.Text("-m,--mem", mem_, "MIB", "memory");
+    options.Flag("--force", force_, "do it");
+    options.Rest("CMD", rest_, "what to run");
+  }
+  int Run(const Context& context) override {
+    context.out << "mem=" << mem_ << " force=" << force_ << " state=" << context.state_dir
+                << " json=" << (context.output == Output::kJson);
+    for (const std::string& word : rest_) context.out << " [" << word << "]";
+    return 7;
+  }
+
+ private:
+  std::string mem_;
+  bool force_ = false;
+  std::vector<std::string> rest_;
+};
+
+class Named : public Command {
+ public:
+  void Declare(Options& options) override { options.Positional("NAME", name_, true, "which"); }
+  int Run(const Context& context) override {
+    context.out << name_;
+    return kOk;
+  }
+
+ private:
+  std::string name_;
+};
+
+const std::array<CommandRow, 2> kTable = {
+    CommandRow{"echo", "say it", "tessera echo -- true",
+               +[]() -> std::unique_ptr<Command> { return std::make_unique<Echo>(); }},
+    CommandRow{"named", "name it", "tessera named x",
+               +[]() -> std::unique_ptr<Command> { return std::make_unique<Named>(); }},
+};
+
+struct Answer {
+  int code;
+  std::string out, err;
+};
+
+Answer Call(std::vector<std::string> words) {
+  std::ostringstream out, err;
+  const int code = RunCommandLine(kTable, words, out, err);
+  return {code, out.str(), err.str()};
+}
+
+TEST(Parse, OptionsAndTheTenantsOwnWordsStayApart) {
+  const Answer a = Call({"echo", "--mem", "8000", "--", "git", "checkout", "--", "--mem", "1"});
+  EXPECT_EQ(a.code, 7);
+  EXPECT_EQ(a.out, "mem=8000 force=0 state= json=0 [git] [checkout] [--] [--mem] [1]");
+  EXPECT_EQ(Call({"echo", "-m", "1", "git", "--force", "--", "x"}).out,
+            "mem=1 force=0 state= json=0 [git] [--force] [--] [x]");
+}
+
+TEST(Parse, GlobalOptionsStandBeforeOrAfterTheSubcommand) {
+  EXPECT_EQ(Call({"--state", "/s", "echo", "-o", "json", "--", "x"}).out,
+            "mem= force=0 state=/s json=1 [x]");
+  EXPECT_EQ(Call({"echo", "--state=/s", "--force"}).out, "mem= force=1 state=/s json=0");
+}
+
+TEST(Parse, NegativeAndEmptyValuesReachTheCommand) {
+  EXPECT_EQ(Call({"echo", "--mem", "-5", "x"}).out, "mem=-5 force=0 state= json=0 [x]");
+  EXPECT_EQ(Call({"echo", "--mem=-5", "x"}).out, "mem=-5 force=0 state= json=0 [x]");
+  EXPECT_EQ(Call({"echo", "--mem", "", "x"}).out, "mem= force=0 state= json=0 [x]");
+}
+
+TEST(Parse, MisspeltOptionsAndSubcommandsAreNamedWithTheNearest) {
+  Answer a = Call({"echo", "--meme", "8000", "--", "x"});
+  EXPECT_EQ(a.code, kUsage);
+  EXPECT_EQ(a.err,
+            "tessera echo: unknown option '--meme'; did you mean '--mem'?\n"
+            "See 'tessera echo --help'.\n");
+  a = Call({"ecoh", "--mem", "1"});
+  EXPECT_EQ(a.code, kUsage);
+  EXPECT_EQ(a.err,
+            "tessera: unknown subcommand 'ecoh'; did you mean 'echo'?\nSee 'tessera --help'.\n");
+  EXPECT_EQ(Call({"named", "a", "b"}).err,
+            "tessera named: unexpected word 'b'\nSee 'tessera named --help'.\n");
+  EXPECT_EQ(Call({"echo", "--output", "yaml"}).err,
+            "tessera echo: --output 'yaml': legal values are text and json\n"
+            "See 'tessera echo --help'.\n");
+}
+
+TEST(Parse, MissingThingsAreUsageErrors) {
+  EXPECT_EQ(Call({"named"}).code, kUsage);
+  EXPECT_EQ(Call({"echo", "--mem"}).code, kUsage);
+  EXPECT_EQ(Call({"echo", "--mem", "1", "--mem", "2"}).code, kUsage);
+  const Answer a = Call({});
+  EXPECT_EQ(a.code, kUsage);
+  EXPECT_NE(a.err.find("say it"), std::string::npos);
+}
+
+TEST(Parse, HelpShowsExamplesAndExitCodes) {
+  Answer a = Call({"echo", "--help"});
+  EXPECT_EQ(a.code, kOk);
+  EXPECT_NE(a.out.find("Examples:\n  tessera echo -- true\n"), std::string::npos);
+  EXPECT_NE(a.out.find("--mem"), std::string::npos);
+  a = Call({"--help"});
+  EXPECT_EQ(a.code, kOk);
+  EXPECT_NE(a.out.find("Exit codes"), std::string::npos);
+  a = Call({"--version"});
+  EXPECT_EQ(a.code, kOk);
+  EXPECT_TRUE(a.out.starts_with("tessera "));
+}
+
+TEST(Parse, HelpOfTheTenantsCommandIsTheTenants) {
+  EXPECT_EQ(Call({"echo", "python", "--help"}).out, "mem= force=0 state= json=0 [python] [--help]");
+}
+
+}  // namespace
+}  // namespace tessera::cli
