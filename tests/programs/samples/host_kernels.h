@@ -3,9 +3,10 @@
 // them, so that the same program shows the same results there.
 #pragma once
 
-// HOST_KERNEL(name) { ... ARG(0, float*) ... }: arguments are read from the array that the launch was given.
+// HOST_KERNEL(name) { ... ARG(0, float*) ... }: arguments are read from the array that the launch was given; `shape` is
+// the grid, then the block.
 #define HOST_KERNEL(name) \
   extern "C" __attribute__((visibility("default"), used)) void simkernel_##name( \
-      const unsigned* grid, const unsigned* block, void** params)
+      void** params, const unsigned* shape)
 #define ARG(index, type) (*static_cast<type*>(params[index]))
-#define THREADS (std::size_t{grid[0]} * grid[1] * grid[2] * block[0] * block[1] * block[2])
+#define THREADS (std::size_t{shape[0]} * shape[1] * shape[2] * shape[3] * shape[4] * shape[5])
