@@ -8,6 +8,7 @@
 //   all         takes until refused: "refused HELD ERROR"
 //   check       every step still holds its pattern: "right" or "wrong"
 //   drop        gives back everything: "dropped"
+//   run CMD     runs a shell command as a child: its output, each line after "| ", then "ran STATUS"
 //   quit
 #include <cuda_runtime.h>
 #include <unistd.h>
@@ -60,7 +61,7 @@ int main(int argc, char** argv) {
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::printf("ready %d\n", static_cast<int>(getpid()));
-  char line[64];
+  char line[4096];
   while (std::fgets(line, sizeof line, stdin)) {
     line[std::strcspn(line, "\n")] = 0;
     if (!std::strcmp(line, "info")) {
@@ -79,6 +80,11 @@ int main(int argc, char** argv) {
       for (unsigned char* memory : held) cudaFree(memory);
       held.clear();
       std::printf("dropped\n");
+    } else if (!std::strncmp(line, "run ", 4)) {
+      FILE* child = popen(line + 4, "r");
+      char text[4096];
+      while (child && std::fgets(text, sizeof text, child)) std::printf("| %s", text);
+      std::printf("ran %d\n", child ? pclose(child) : -1);
     } else if (!std::strcmp(line, "quit")) {
       return 0;
     } else {
