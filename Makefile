@@ -53,7 +53,7 @@ tidy: ## clang-tidy over the whole tree
 install: ## bin/tessera and lib/tessera/libtessera.so under PREFIX=/usr/local
 	@scripts/install-deps build
 	@scripts/build release
-	@cmake --install build/release --prefix '$(PREFIX)' --component tessera
+	@cmake --install build/release --prefix '$(PREFIX)'
 
 clean: ## remove build/ (the cache of downloads stays)
 	@rm -rf build
