@@ -1,0 +1,67 @@
+#include "tests/integration/coverage/row.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/integration/support/figures.h"
+
+namespace tessera::testing {
+
+CUmemoryPool Bench::OwnPool() {
+  if (pool == nullptr) {
+    CUmemPoolProps props{};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUresult result = DRIVER(cuMemPoolCreate)(&pool, &props);
+    // Keeps what is freed, so that trimming, destroying and lowering the threshold have something to give back.
+    std::uint64_t keep = ~std::uint64_t{0};
+    if (result == CUDA_SUCCESS) {
+      result =
+          DRIVER(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
+    }
+    if (result != CUDA_SUCCESS) {
+      std::fprintf(stderr, "coverage: no pool: %d\n", result);
+      std::exit(97);
+    }
+  }
+  return pool;
+}
+
+void Bench::FillLeaving(std::uint64_t leave_bytes) {
+  for (;;) {
+    Figures now = ReadFigures();
+    std::uint64_t left = now.limit - now.ledger_total;
+    if (left <= leave_bytes) return;
+    std::uint64_t bytes = left - leave_bytes;
+    bytes = bytes / (2 * kMiB) * (2 * kMiB);
+    if (bytes == 0) return;
+    CUdeviceptr pointer = 0;
+    CUresult result = DRIVER(cuMemAlloc_v2)(&pointer, bytes);
+    if (result != CUDA_SUCCESS) {
+      std::fprintf(stderr, "coverage: cannot fill %llu MiB: %d\n",
+                   static_cast<unsigned long long>(bytes / kMiB), result);
+      std::exit(97);
+    }
+    fill_.push_back(pointer);
+  }
+}
+
+void Bench::EmptyFill() {
+  for (CUdeviceptr pointer : fill_) DRIVER(cuMemFree_v2)(pointer);
+  fill_.clear();
+}
+
+const std::vector<Entry>& Entries() {
+  static const std::vector<Entry> entries = [] {
+    std::vector<Entry> all;
+    for (Registrar add : {RegisterLinear, RegisterStreamOrdered, RegisterVirtualMemory,
+                          RegisterArrays, RegisterGraphs, RegisterImports, RegisterContexts,
+                          RegisterModules}) {
+      add(all);
+    }
+    return all;
+  }();
+  return entries;
+}
+
+}  // namespace tessera::testing
