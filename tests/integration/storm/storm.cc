@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/sim/state/node_state.h"
+#include "sim/state/node_state.h"
 #include "tests/integration/support/driver.h"
 #include "tests/integration/support/figures.h"
 #include "tests/integration/support/holdings.h"

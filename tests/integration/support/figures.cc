@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "src/contract/names.h"
-#include "src/contract/slice_layout.h"
-#include "src/sim/state/node_state.h"
+#include "contract/names.h"
+#include "contract/slice_layout.h"
+#include "sim/state/node_state.h"
 
 namespace tessera::testing {
 namespace {
