@@ -26,7 +26,7 @@ HAMI = {"launch": "38", "alloc live=0": "862", "alloc live=1000": "842-4266", "a
 
 def environments(build, slice_directory):
     base = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": os.path.join(build, "bench/null")}
-    fenced = dict(base, LD_PRELOAD=os.path.join(build, "lib/tessera/libtessera.so"), TESSERA_SLICE_DIR=slice_directory)
+    fenced = dict(base, LD_PRELOAD=os.path.join(build, "lib/libtessera.so"), TESSERA_SLICE_DIR=slice_directory)
     return base, fenced
 
 

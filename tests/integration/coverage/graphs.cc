@@ -12,6 +12,7 @@ struct Calls {
   std::function<CUresult(CUgraphExec* exec, CUgraph graph)> instantiate;
   std::function<CUresult(CUgraphExec exec, CUstream stream)> launch;
   std::function<CUresult()> trim;
+  std::function<CUresult(CUgraphExec exec)> destroy;
 };
 
 CUDA_MEM_ALLOC_NODE_PARAMS NodeParams(std::uint64_t bytes) {
@@ -50,6 +51,7 @@ Calls Plain() {
       },
       [](CUgraphExec exec, CUstream stream) { return DRIVER(cuGraphLaunch)(exec, stream); },
       [] { return DRIVER(cuDeviceGraphMemTrim)(0); },
+      [](CUgraphExec exec) { return DRIVER(cuGraphExecDestroy)(exec); },
   };
 }
 
@@ -69,8 +71,8 @@ CUresult Launch(const Calls& calls, Bench& bench, std::uint64_t bytes, Running& 
   return result;
 }
 
-void Drop(Running& running) {
-  if (running.exec != nullptr) DRIVER(cuGraphExecDestroy)(running.exec);
+void Drop(const Calls& calls, Running& running) {
+  if (running.exec != nullptr) calls.destroy(running.exec);
   if (running.graph != nullptr) DRIVER(cuGraphDestroy)(running.graph);
   running = {};
 }
@@ -80,14 +82,14 @@ Steps Graph(Bench& bench, Calls calls) {
   Steps steps;
   steps.exceed = [=, &bench] {
     CUresult result = Launch(calls, bench, bench.limit + kMiB, *running);
-    Drop(*running);
+    Drop(calls, *running);
     DRIVER(cuDeviceGraphMemTrim)(0);
     return result;
   };
   steps.take = [=, &bench] { return Launch(calls, bench, kPiece, *running); };
   steps.release = [=] {
     CUresult result = DRIVER(cuMemFree_v2)(running->pointer);
-    Drop(*running);
+    Drop(calls, *running);
     return result != CUDA_SUCCESS ? result : calls.trim();
   };
   return steps;
@@ -121,14 +123,14 @@ Steps Captured(Bench& bench, std::function<CUresult(CUstream stream)> begin,
   Steps steps;
   steps.exceed = [=, &bench] {
     CUresult result = launch(bench.limit + kMiB);
-    Drop(*running);
+    Drop(calls, *running);
     DRIVER(cuDeviceGraphMemTrim)(0);
     return result;
   };
   steps.take = [=] { return launch(kPiece); };
   steps.release = [=] {
     CUresult result = DRIVER(cuMemFree_v2)(running->pointer);
-    Drop(*running);
+    Drop(calls, *running);
     return result != CUDA_SUCCESS ? result : calls.trim();
   };
   return steps;
@@ -192,6 +194,9 @@ void RegisterGraphs(std::vector<Entry>& entries) {
   }
   Add(entries, "cuDeviceGraphMemTrim", [](Calls& calls, void* function) {
     calls.trim = [=] { return AS(cuDeviceGraphMemTrim, function)(0); };
+  });
+  Add(entries, "cuGraphExecDestroy", [](Calls& calls, void* function) {
+    calls.destroy = [=](CUgraphExec exec) { return AS(cuGraphExecDestroy, function)(exec); };
   });
   for (const char* symbol : {"cuGraphUpload", "cuGraphUpload_ptsz"}) {
     Add(entries, symbol, [](Calls& calls, void* function) {

@@ -1,8 +1,10 @@
 // Memory that comes from elsewhere: external memory is charged to who imports it; what another call of this slice
 // has charged already (IPC, pool pointers) is charged once, to its owner.
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <memory>
 
 #include "tests/integration/coverage/row.h"
@@ -63,7 +65,8 @@ CUresult Destroy(External& external) {
 }
 
 // Every test process is its own peer: an allocation of this process, opened through the export calls, adds nothing.
-Steps PoolPointer(Bench&, void* function) {
+Steps PoolPointer(std::function<decltype(cuMemPoolImportFromShareableHandle)> import_pool,
+                  std::function<decltype(cuMemPoolImportPointer)> import_pointer) {
   struct State {
     CUmemoryPool pool = nullptr, imported = nullptr;
     CUdeviceptr pointer = 0, second = 0;
@@ -88,7 +91,7 @@ Steps PoolPointer(Bench&, void* function) {
           &fd, state->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     }
     if (result == CUDA_SUCCESS) {
-      result = DRIVER(cuMemPoolImportFromShareableHandle)(
+      result = import_pool(
           &state->imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     }
@@ -96,7 +99,7 @@ Steps PoolPointer(Bench&, void* function) {
       result = DRIVER(cuMemPoolExportPointer)(&data, state->pointer);
     }
     if (result == CUDA_SUCCESS) {
-      result = AS(cuMemPoolImportPointer, function)(&state->second, state->imported, &data);
+      result = import_pointer(&state->second, state->imported, &data);
     }
     if (fd >= 0) ::close(fd);
     return result;
@@ -110,7 +113,77 @@ Steps PoolPointer(Bench&, void* function) {
   return steps;
 }
 
+// Another process of the slice that owns memory and hands out its IPC handle.
+class Owner {
+ public:
+  bool Start(std::uint64_t bytes, CUipcMemHandle& handle) {
+    int to_owner[2], from_owner[2];
+    if (::pipe(to_owner) != 0 || ::pipe(from_owner) != 0) return false;
+    std::string text = std::to_string(bytes);
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::dup2(to_owner[0], 0);
+      ::dup2(from_owner[1], 1);
+      ::close(to_owner[1]);
+      ::close(from_owner[0]);
+      ::execl("/proc/self/exe", "coverage", "--own", text.c_str(), nullptr);
+      ::_exit(98);
+    }
+    ::close(to_owner[0]);
+    ::close(from_owner[1]);
+    stop_ = to_owner[1];
+    bool good = ::read(from_owner[0], &handle, sizeof handle) == sizeof handle;
+    ::close(from_owner[0]);
+    return good;
+  }
+  ~Owner() {
+    if (child_ <= 0) return;
+    ::close(stop_);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  pid_t child_ = -1;
+  int stop_ = -1;
+};
+
+// The owner pays: opening its memory here charges nothing.
+Steps Opened(std::function<decltype(cuIpcOpenMemHandle_v2)> open,
+             std::function<decltype(cuIpcCloseMemHandle)> close) {
+  struct State {
+    Owner owner;
+    CUipcMemHandle handle;
+    CUdeviceptr pointer = 0;
+    bool started = false;
+  };
+  auto state = std::make_shared<State>();
+  state->started = state->owner.Start(kPiece, state->handle);
+  Steps steps;
+  steps.charges_nothing = true;
+  steps.take = [=] {
+    if (!state->started) return CUDA_ERROR_UNKNOWN;
+    return open(&state->pointer, state->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  };
+  steps.release = [=] { return close(state->pointer); };
+  return steps;
+}
+
 }  // namespace
+
+int OwnForOthers(std::uint64_t bytes) {
+  CUcontext context = nullptr;
+  CUdeviceptr pointer = 0;
+  CUipcMemHandle handle{};
+  CUresult result = DRIVER(cuInit)(0);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuCtxCreate_v2)(&context, 0, 0);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuMemAlloc_v2)(&pointer, bytes);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuIpcGetMemHandle)(&handle, pointer);
+  if (result != CUDA_SUCCESS || ::write(1, &handle, sizeof handle) != sizeof handle) return 1;
+  char end = 0;
+  while (::read(0, &end, 1) > 0) {
+  }
+  return 0;
+}
 
 void RegisterImports(std::vector<Entry>& entries) {
   entries.push_back({"cuImportExternalMemory", [](Bench& bench, void* function) {
@@ -158,7 +231,24 @@ void RegisterImports(std::vector<Entry>& entries) {
                              return result != CUDA_SUCCESS ? result : destroyed;
                            });
                      }});
-  entries.push_back({"cuMemPoolImportPointer", PoolPointer});
+  entries.push_back({"cuMemPoolImportPointer", [](Bench&, void* function) {
+                       return PoolPointer(DRIVER(cuMemPoolImportFromShareableHandle),
+                                          AS(cuMemPoolImportPointer, function));
+                     }});
+  entries.push_back({"cuMemPoolImportFromShareableHandle", [](Bench&, void* function) {
+                       return PoolPointer(AS(cuMemPoolImportFromShareableHandle, function),
+                                          DRIVER(cuMemPoolImportPointer));
+                     }});
+  for (const char* symbol : {"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}) {
+    entries.push_back({symbol, [](Bench&, void* function) {
+                         return Opened(AS(cuIpcOpenMemHandle_v2, function),
+                                       DRIVER(cuIpcCloseMemHandle));
+                       }});
+  }
+  entries.push_back({"cuIpcCloseMemHandle", [](Bench&, void* function) {
+                       return Opened(DRIVER(cuIpcOpenMemHandle_v2),
+                                     AS(cuIpcCloseMemHandle, function));
+                     }});
 }
 
 }  // namespace tessera::testing

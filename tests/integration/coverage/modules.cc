@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "tests/integration/coverage/row.h"
@@ -28,6 +29,26 @@ std::string ImageFile() {
   if (fd < 0 || ::write(fd, kImage, sizeof kImage - 1) != sizeof kImage - 1) std::abort();
   ::close(fd);
   return path;
+}
+
+// The image as the compiler wraps it: a fat binary with one PTX entry (header 16 bytes, entry header 64 bytes).
+std::vector<char> FatBinary() {
+  const std::uint64_t payload = (sizeof kImage + 7) / 8 * 8;
+  std::vector<char> bytes(16 + 64 + payload, 0);
+  auto put = [&bytes](std::size_t at, auto value) {
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+  };
+  put(0, std::uint32_t{0xBA55ED50});
+  put(4, std::uint16_t{1});
+  put(6, std::uint16_t{16});
+  put(8, std::uint64_t{64 + payload});
+  put(16, std::uint16_t{1});        // kind: PTX
+  put(18, std::uint16_t{0x101});
+  put(20, std::uint32_t{64});       // entry header
+  put(24, payload);
+  put(16 + 28, std::uint32_t{52});  // sm_52
+  std::memcpy(bytes.data() + 80, kImage, sizeof kImage);
+  return bytes;
 }
 
 template <typename Handle>
@@ -83,6 +104,15 @@ void RegisterModules(std::vector<Entry>& entries) {
                            [=](CUmodule* module) {
                              return AS(cuModuleLoadDataEx, function)(module, kImage, 0, nullptr,
                                                                      nullptr);
+                           },
+                           Unload);
+                     }});
+  entries.push_back({"cuModuleLoadFatBinary", [](Bench& bench, void* function) {
+                       return Loaded<CUmodule>(
+                           bench,
+                           [=](CUmodule* module) {
+                             static const std::vector<char> image = FatBinary();
+                             return AS(cuModuleLoadFatBinary, function)(module, image.data());
                            },
                            Unload);
                      }});

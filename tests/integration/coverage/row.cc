@@ -64,4 +64,22 @@ const std::vector<Entry>& Entries() {
   return entries;
 }
 
+const std::vector<Excuse>& Excuses() {
+  static const std::vector<Excuse> excuses = {
+      {"cuMemAlloc", "32-bit form: src/fence/memory tests show that it cannot take what is not charged"},
+      {"cuMemAllocPitch", "32-bit form, as cuMemAlloc"},
+      {"cuMemFree", "32-bit form, as cuMemAlloc"},
+      {"cuArrayCreate", "32-bit form, as cuMemAlloc"},
+      {"cuArray3DCreate", "32-bit form, as cuMemAlloc"},
+      {"cuCtxAttach", "adds a reference, no memory: src/fence/memory context tests"},
+      {"cuCtxDetach", "drops a reference: src/fence/memory context tests"},
+      {"cuCtxSetLimit", "changes what the context takes later, measured then: src/fence/memory context tests"},
+      {"cuGreenCtxCreate", "the simulated driver has no green contexts: src/fence/memory context tests with the fake driver"},
+      {"cuGreenCtxDestroy", "as cuGreenCtxCreate"},
+      {"cuCheckpointProcessCheckpoint", "moves everything at once: src/fence/memory checkpoint tests"},
+      {"cuCheckpointProcessRestore", "as cuCheckpointProcessCheckpoint"},
+  };
+  return excuses;
+}
+
 }  // namespace tessera::testing

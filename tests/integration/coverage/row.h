@@ -48,6 +48,13 @@ struct Entry {
   Scenario scenario;
 };
 
+// A hooked name without a row of its own, and which test shows it instead.
+struct Excuse {
+  const char* symbol;
+  const char* reason;
+};
+const std::vector<Excuse>& Excuses();
+
 // Every entry with its scenario; filled by the files linear.cc, stream_ordered.cc, ...
 const std::vector<Entry>& Entries();
 
@@ -60,6 +67,9 @@ void RegisterGraphs(std::vector<Entry>& entries);
 void RegisterImports(std::vector<Entry>& entries);
 void RegisterContexts(std::vector<Entry>& entries);
 void RegisterModules(std::vector<Entry>& entries);
+
+// `coverage --own BYTES`: allocates, writes the IPC handle to stdout, and keeps the memory until stdin ends.
+int OwnForOthers(std::uint64_t bytes);
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kPiece = 64 * kMiB;  // what a row takes when it may choose

@@ -60,6 +60,38 @@ AllocFromPool* PlainFromPool() { return &DRIVER(cuMemAllocFromPoolAsync); }
 
 CUresult TrimOwn(Bench& bench) { return DRIVER(cuMemPoolTrimTo)(bench.OwnPool(), 0); }
 
+// Makes a pool of our own the one that cuMemAllocAsync uses, by `set`; the default pool is put back at the release.
+Steps CurrentPool(Bench& bench, std::function<CUresult(CUmemoryPool pool)> set) {
+  auto pointer = std::make_shared<CUdeviceptr>(0);
+  auto take = [=, &bench](std::uint64_t bytes) {
+    CUresult result = set(bench.OwnPool());
+    if (result == CUDA_SUCCESS) {
+      result = DRIVER(cuMemAllocAsync)(pointer.get(), bytes, bench.stream);
+    }
+    return result != CUDA_SUCCESS ? result : Settle(bench);
+  };
+  auto restore = [=] {
+    CUmemoryPool pool = nullptr;
+    CUresult result = DRIVER(cuDeviceGetDefaultMemPool)(&pool, 0);
+    return result != CUDA_SUCCESS ? result : set(pool);
+  };
+  Steps steps;
+  steps.exceed = [=, &bench] {
+    CUresult result = take(bench.limit + kMiB);
+    restore();
+    return result;
+  };
+  steps.take = [=] { return take(kPiece); };
+  steps.release = [=, &bench] {
+    CUresult result = DRIVER(cuMemFreeAsync)(*pointer, bench.stream);
+    if (result == CUDA_SUCCESS) result = Settle(bench);
+    if (result == CUDA_SUCCESS) result = TrimOwn(bench);
+    CUresult restored = restore();
+    return result != CUDA_SUCCESS ? result : restored;
+  };
+  return steps;
+}
+
 }  // namespace
 
 void RegisterStreamOrdered(std::vector<Entry>& entries) {
@@ -100,6 +132,18 @@ void RegisterStreamOrdered(std::vector<Entry>& entries) {
                          CUresult result = AS(cuMemPoolSetAttribute, function)(
                              bench.OwnPool(), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
                          return result != CUDA_SUCCESS ? result : Settle(bench);
+                       });
+                     }});
+  entries.push_back({"cuDeviceSetMemPool", [](Bench& bench, void* function) {
+                       return CurrentPool(bench, [=](CUmemoryPool pool) {
+                         return AS(cuDeviceSetMemPool, function)(0, pool);
+                       });
+                     }});
+  entries.push_back({"cuMemSetMemPool", [](Bench& bench, void* function) {
+                       return CurrentPool(bench, [=](CUmemoryPool pool) {
+                         CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+                         return AS(cuMemSetMemPool, function)(
+                             &location, CU_MEM_ALLOCATION_TYPE_PINNED, pool);
                        });
                      }});
   // Freeing pool memory by the synchronous call is legal and keeps the books.
