@@ -20,6 +20,7 @@
 namespace tessera::sim {
 
 struct Stream;
+struct ContextMemory;  // memory.h
 
 struct LocalStorageEntry {  // CONTEXT_LOCAL_STORAGE of the runtime
   void* key;
@@ -50,6 +51,8 @@ struct Context {
   std::mutex mutex;  // guards what follows
   std::set<int> peers;  // cards whose memory this context may reach
   std::vector<LocalStorageEntry> local_storage;
+
+  ContextMemory* memory = nullptr;  // guarded by MemoryLock
 
   // Owned by stream.cc: the stream behind CU_STREAM_LEGACY.
   std::atomic<Stream*> legacy_stream{nullptr};

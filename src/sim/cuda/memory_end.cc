@@ -1,5 +1,0 @@
-#include "sim/cuda/context.h"
-
-namespace tessera::sim {
-void EndMemoryOf(Context&) {}
-}  // namespace tessera::sim
