@@ -50,19 +50,6 @@ Result<Fd> CreateNew(const std::string& path, mode_t mode) {
   return fd;
 }
 
-Status CreateSized(const std::string& path, std::string_view text, std::size_t size, std::size_t whole,
-                   mode_t mode) {
-  Result<Fd> fd = CreateNew(path, mode);
-  if (!fd) return Fail(fd.error());
-  int error = 0;
-  if (ftruncate(fd->get(), static_cast<off_t>(size)) != 0) error = errno;
-  // posix_fallocate reports by its result and would write zeros itself where the file system cannot.
-  if (error == 0 && whole > 0) error = posix_fallocate(fd->get(), 0, static_cast<off_t>(whole));
-  Status written = error == 0 ? WriteAll(fd->get(), path, text) : Status(FailErrno(path, error));
-  if (!written) unlink(path.c_str());
-  return written;
-}
-
 Status RemoveEntriesOf(int directory, const std::string& path, dev_t device, int depth);
 
 Status RemoveEntry(int parent, const char* name, const std::string& path, dev_t device, int depth) {
@@ -138,12 +125,15 @@ Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mo
 }
 
 Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size, mode_t mode) {
-  return CreateSized(path, text, size, size, mode);
-}
-
-Status CreateSparseFile(const std::string& path, std::string_view text, std::size_t size,
-                        std::size_t whole, mode_t mode) {
-  return CreateSized(path, text, size, whole, mode);
+  Result<Fd> fd = CreateNew(path, mode);
+  if (!fd) return Fail(fd.error());
+  int error = 0;
+  if (ftruncate(fd->get(), static_cast<off_t>(size)) != 0) error = errno;
+  // posix_fallocate reports by its result and would write zeros itself where the file system cannot.
+  if (error == 0) error = posix_fallocate(fd->get(), 0, static_cast<off_t>(size));
+  Status written = error == 0 ? WriteAll(fd->get(), path, text) : Status(FailErrno(path, error));
+  if (!written) unlink(path.c_str());
+  return written;
 }
 
 Status MakeDirectory(const std::string& path, mode_t mode) {

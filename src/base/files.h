@@ -34,10 +34,6 @@ Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mo
 // allocated, so that a tenant who maps it never meets SIGBUS on a full disk.
 Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size, mode_t mode);
 
-// As CreateWholeFile, with the blocks beyond `whole` bytes left to be allocated when written.
-Status CreateSparseFile(const std::string& path, std::string_view text, std::size_t size,
-                        std::size_t whole, mode_t mode);
-
 Status MakeDirectory(const std::string& path, mode_t mode);  // succeeds when it stands already
 bool IsDirectory(const std::string& path);
 Result<std::vector<std::string>> ListDirectory(const std::string& path);  // sorted, without . and ..

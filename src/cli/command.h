@@ -31,6 +31,7 @@ enum ExitCode : int {
   kOk = 0,
   kFailed = 1,        // refused, not found, or doctor has warnings
   kUsage = 2,         // bad option or value, or doctor has errors
+  kRunNoRoom = 3,     // `run`, `limit`: legal, but no card has the room
   kRunRefused = 125,  // `run`: nothing was started
   kRunNotExecutable = 126,
   kRunNotFound = 127,

@@ -14,6 +14,7 @@
 
 #include "base/process.h"
 #include "base/result.h"
+#include "contract/names.h"
 #include "contract/slice_layout.h"
 #include "model/card.h"
 
@@ -28,8 +29,11 @@ struct PolicyText {              // what CreatePolicy writes
 // With every block allocated: a tenant that maps it never meets SIGBUS. kResourceExhausted on a full disk, nothing left.
 Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode);
 
-// An empty ledger: header, cards and the first slots with blocks, the rest sparse.
+// An empty ledger, with every block allocated for the same reason (6 MiB).
 Status CreateLedger(const std::string& path, mode_t mode);
+
+// What the policy says for a slice that was promised `cores`: 0 means none promised, so nothing to hold it to.
+std::uint32_t ComputePercent(std::uint32_t cores);
 
 struct PolicyCardView {
   model::Uuid uuid;
@@ -88,6 +92,8 @@ struct LedgerView {
 // Errors as ReadPolicy. A process that has the same pid as the slot but lives in another pid namespace than this
 // program is looked up by host_pid when the agent filled it, and counts as live otherwise.
 Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::uint64_t>& card_bytes);
+
+inline constexpr char kGuardedFolder[] = "root-only";
 
 // Where the ledger of a slice directory stands. Slices of root keep it in a folder that only root may enter, since it has to
 // be writable for every user inside: kPermissionDenied for others.

@@ -49,6 +49,8 @@ struct SliceRecord {
   std::int64_t created_s = 0;               // since 1970
   base::ProcessIdentity launcher;           // becomes the command by exec: the same pid and start
   std::uint64_t mount_namespace = 0;        // inode; 0 before it was made and with kEnvironment
+  std::uint64_t pid_namespace = 0;          // that `launcher.pid` counts in
+  std::string boot_id;                      // start times of another boot mean nothing
   Fencing fencing = Fencing::kNamespace;
   contract::BypassAction bypass = contract::BypassAction::kReport;
   bool live = false;
@@ -67,7 +69,8 @@ struct Inventory {
 
 struct NewSlice {
   model::Request request;
-  std::string command;
+  std::string command;           // for people: the words joined
+  std::string program;           // its first word: the slice's name when none is given
   contract::BypassAction bypass = contract::BypassAction::kReport;
 };
 
@@ -79,7 +82,7 @@ struct Change {                    // of `tessera limit`; what is not set stays
 
 struct Changed {
   SliceRecord before, after;
-  std::vector<std::uint64_t> held_bytes;  // by card of the slice, when the ledger could be read
+  std::vector<std::uint64_t> held_bytes;  // by card of the slice; empty when the ledger could not be read
 };
 
 class Store {

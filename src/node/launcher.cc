@@ -1,0 +1,197 @@
+#include "node/launcher.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/fd.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "contract/names.h"
+#include "node/program.h"
+#include "node/sandbox.h"
+#include "node/slice_files.h"
+
+namespace tessera::node {
+namespace {
+
+// What a trial in a child found, before this process does what cannot be undone.
+struct Trial {
+  bool view_built = false;
+  bool fence_loads = false;
+  std::string why;  // when the view was not built
+};
+
+std::string ParentOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+Status EnterAndBuild(const SandboxPlan& sandbox) {
+  if (Status entered = EnterNamespace(); !entered) return entered;
+  return BuildView(sandbox);
+}
+
+// In a child: builds the view, then asks the program's loader whether the fence is in.
+Trial Try(const SandboxPlan& sandbox, const ProgramKind& kind) {
+  Trial trial;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return trial;
+  base::Fd from(ends[0]), to(ends[1]);
+  pid_t child = fork();
+  if (child < 0) {
+    trial.why = std::strerror(errno);
+    return trial;
+  }
+  if (child == 0) {
+    std::string answer;
+    if (Status built = EnterAndBuild(sandbox); !built) {
+      answer = "-" + built.error().message;
+    } else if (Status dropped = DropNamespaceCapabilities(); !dropped) {
+      answer = "-" + dropped.error().message;
+    } else {
+      answer = kind.interpreter.empty() || LoaderLoads(kind, kLibraryInside) ? "+" : "0";
+    }
+    ssize_t put = write(to.get(), answer.data(), answer.size());
+    _exit(put == static_cast<ssize_t>(answer.size()) ? 0 : 1);
+  }
+  to = base::Fd();
+  char answer[512];
+  ssize_t got = read(from.get(), answer, sizeof answer);
+  waitpid(child, nullptr, 0);
+  if (got <= 0) {
+    trial.why = "the trial ended without an answer";
+    return trial;
+  }
+  trial.view_built = answer[0] != '-';
+  trial.fence_loads = answer[0] == '+';
+  if (!trial.view_built) trial.why.assign(answer + 1, static_cast<std::size_t>(got) - 1);
+  return trial;
+}
+
+// A path for LD_PRELOAD that stays as long as the slice: a copy beside the policy, or the installed file where the state
+// directory may not hold code.
+Result<std::string> LibraryForEnvironment(const SliceRecord& record, const std::string& library) {
+  constexpr std::size_t kMostLibraryBytes = 64 << 20;
+  std::string path = library;
+  struct statvfs info {};
+  if (statvfs(record.directory.c_str(), &info) == 0 && (info.f_flag & ST_NOEXEC) == 0) {
+    Result<std::string> text = base::ReadFile(library, kMostLibraryBytes);
+    if (!text) return FailIn("fence library", text.error());
+    path = record.directory + "/" + contract::kFenceLibrary;
+    if (Status put = base::CreateWholeFile(path, *text, text->size(), 0755); !put) return Fail(put.error());
+  }
+  if (path.find_first_of(" :") != std::string::npos) {
+    return Fail(Code::kFailedPrecondition, "fence library: '" + path + "' has a blank or colon, which LD_PRELOAD cannot name");
+  }
+  return path;
+}
+
+// Without a namespace there is no `su` to serve: the ledger stands open to its user only.
+Status OpenLedgerToItsUser(const SliceRecord& record) {
+  std::string guarded = record.directory + "/" + kGuardedFolder;
+  if (!base::IsDirectory(guarded)) return {};
+  std::string plain = record.directory + "/" + contract::kLedgerFile;
+  if (rename(LedgerPath(record.directory).c_str(), plain.c_str()) != 0) return FailErrno(plain, errno);
+  if (chmod(plain.c_str(), 0644) != 0) return FailErrno(plain, errno);
+  return base::RemoveTree(guarded);
+}
+
+Status FenceByEnvironment(const SliceRecord& record, const LaunchPlan& plan) {
+  if (Status opened = OpenLedgerToItsUser(record); !opened) return opened;
+  Result<std::string> library = LibraryForEnvironment(record, plan.library);
+  if (!library) return Fail(library.error());
+  std::string preload = *library;
+  const char* before = getenv("LD_PRELOAD");
+  if (before != nullptr && before[0] != '\0') preload += std::string(":") + before;
+  setenv("LD_PRELOAD", preload.c_str(), 1);
+  setenv(contract::kEnvSliceDir, record.directory.c_str(), 1);
+  return {};
+}
+
+// Everything up to exec; what fails here leaves nothing started.
+Status Prepare(Store& store, SliceRecord& record, const LaunchPlan& plan) {
+  ProgramKind kind = InspectProgram(plan.program);
+  if (!kind.fenceable) {
+    std::string what = plan.command[0] + " " + kind.reason + ": the fence cannot get into it";
+    if (plan.require_fence) return Fail(Code::kFailedPrecondition, "--require-fence: " + what);
+    base::Say(what + " (only into dynamically linked programs that it starts)");
+    kind.interpreter.clear();
+  }
+  SandboxPlan sandbox{record.directory, ParentOf(record.directory), plan.library};
+  Trial trial = Try(sandbox, kind);
+  if (trial.view_built && !trial.fence_loads) {
+    std::string what = "the fence does not load into " + plan.command[0] + " (" + kind.interpreter + " leaves it out)";
+    if (plan.require_fence) return Fail(Code::kFailedPrecondition, "--require-fence: " + what);
+    base::Say(what);
+  }
+  if (!trial.view_built) {
+    if (plan.require_fence) {
+      return Fail(Code::kFailedPrecondition, "--require-fence: no mount namespace to be had: " + trial.why);
+    }
+    base::Say("fenced by LD_PRELOAD only, which env -i and setuid programs escape: no mount namespace to be had: " +
+              trial.why);
+    record.fencing = Fencing::kEnvironment;
+    if (Status fenced = FenceByEnvironment(record, plan); !fenced) return fenced;
+    return store.Update(record);
+  }
+  if (Status entered = EnterNamespace(); !entered) return entered;
+  record.mount_namespace = base::NamespaceInode(getpid(), "mnt");
+  if (Status updated = store.Update(record); !updated) return updated;
+  if (Status built = BuildView(sandbox); !built) return built;
+  return DropNamespaceCapabilities();
+}
+
+}  // namespace
+
+Result<std::string> FindFenceLibrary(const std::string& flag) {
+  std::vector<std::string> candidates;
+  if (!flag.empty()) {
+    candidates = {flag};
+  } else {
+    Result<std::string> self = base::OwnExecutable();
+    if (!self) return Fail(self.error());
+    std::string folder = ParentOf(*self);
+    candidates = {ParentOf(folder) + "/lib/tessera/" + contract::kFenceLibrary,
+                  ParentOf(folder) + "/lib/" + contract::kFenceLibrary};
+  }
+  for (const std::string& candidate : candidates) {
+    if (access(candidate.c_str(), R_OK) == 0) return candidate;
+  }
+  return Fail(Code::kUnavailable, "fence library: '" + candidates.front() + "' cannot be read: " + std::strerror(errno));
+}
+
+Result<std::string> SurroundingSlice() {
+  std::vector<std::string> folders = {contract::kSliceDir};
+  if (const char* variable = getenv(contract::kEnvSliceDir); variable != nullptr) folders.emplace_back(variable);
+  for (const std::string& folder : folders) {
+    Result<PolicyView> policy = ReadPolicy(folder + "/" + contract::kPolicyFile);
+    if (policy) return policy->slice_name;
+    if (policy.error().code != Code::kNotFound) return std::string("(unreadable)");
+  }
+  return Fail(Code::kNotFound, "in no slice");
+}
+
+Error Launch(Store& store, SliceRecord record, const LaunchPlan& plan) {
+  // Where the slice can be given back from once its folder is hidden from this process.
+  base::Fd slices(open(ParentOf(record.directory).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  Status prepared = Prepare(store, record, plan);
+  Error error;
+  if (prepared) {
+    std::vector<char*> arguments;
+    for (const std::string& word : plan.command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    execvp(plan.program.c_str(), arguments.data());
+    error = FailErrno("command: '" + plan.command[0] + "'", errno).value();
+  } else {
+    error = prepared.error();
+  }
+  record.directory = "/proc/self/fd/" + std::to_string(slices.get()) + "/" + record.slice.id;
+  if (Status removed = store.Remove(record); !removed) base::Detail("not given back: " + removed.error().message);
+  return error;
+}
+
+}  // namespace tessera::node

@@ -1,0 +1,260 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/fd.h"
+#include "base/files.h"
+#include "node/slice_files.h"
+
+namespace tessera::node {
+namespace {
+
+using contract::LedgerCard;
+using contract::LedgerFile;
+using contract::LedgerHeader;
+using contract::LedgerSlot;
+
+// A newer fence may have more slots or longer ones; what is longer than this is not read.
+constexpr std::size_t kMostLedgerBytes = 32u << 20;
+constexpr std::uint64_t kPidMask = (std::uint64_t{1} << (contract::kOwnerStartShift - contract::kOwnerPidShift)) - 1;
+constexpr std::uint64_t kStateMask = (std::uint64_t{1} << contract::kOwnerPidShift) - 1;
+constexpr std::uint64_t kStartMask = (std::uint64_t{1} << (64 - contract::kOwnerStartShift)) - 1;
+
+template <typename T>
+T At(const std::string& bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// Text that a tenant wrote, safe for a terminal.
+std::string Printable(const char* text, std::size_t size) {
+  std::string out(text, strnlen(text, size));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+  }
+  return out;
+}
+
+bool TableFits(std::size_t bytes, std::size_t offset, std::size_t stride, std::size_t count, std::size_t known) {
+  return offset >= sizeof(LedgerHeader) && offset <= bytes && stride >= known && stride <= bytes &&
+         count <= bytes / stride && count * stride <= bytes - offset;
+}
+
+// With pread: a file that shrinks under us gives a short copy, never a SIGBUS.
+Result<std::string> Copy(const std::string& path) {
+  base::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  if (!fd.valid()) return FailErrno(path, errno);
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return FailErrno(path, errno);
+  if (!S_ISREG(info.st_mode)) return Fail(Code::kDataLoss, path + ": not a regular file");
+  std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes), '\0');
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    ssize_t got = pread(fd.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FailErrno(path, errno);
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
+Result<LedgerHeader> CheckedHeader(const std::string& path, const std::string& bytes) {
+  if (bytes.size() < sizeof(LedgerHeader)) return Fail(Code::kDataLoss, path + ": too short for a ledger (truncated by its tenant?)");
+  auto header = At<LedgerHeader>(bytes, 0);
+  if (header.magic != contract::kLedgerMagic) return Fail(Code::kDataLoss, path + ": not a ledger of Tessera");
+  if (header.layout != contract::kLedgerLayout) {
+    return Fail(Code::kUnimplemented, path + ": layout " + std::to_string(header.layout) +
+                                          ", this tessera reads layout " + std::to_string(contract::kLedgerLayout));
+  }
+  if (header.kinds != contract::kKinds || header.card_count > contract::kMaxCards || header.slot_count > contract::kMaxSlots ||
+      header.file_bytes > bytes.size() ||
+      !TableFits(bytes.size(), header.cards_offset, header.card_stride, header.card_count, sizeof(LedgerCard)) ||
+      !TableFits(bytes.size(), header.slots_offset, header.slot_stride, header.slot_count, sizeof(LedgerSlot))) {
+    return Fail(Code::kDataLoss, path + ": sizes in the header do not agree with the file (damaged by its tenant?)");
+  }
+  return header;
+}
+
+// pid as seen in another pid namespace -> pid here, for the processes that we may look at.
+class NamespacePids {
+ public:
+  std::optional<pid_t> Find(std::uint64_t pid_namespace, pid_t inner) {
+    if (!filled_) Fill();
+    auto found = pids_.find({pid_namespace, inner});
+    if (found == pids_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  void Fill() {
+    filled_ = true;
+    Result<std::vector<std::string>> names = base::ListDirectory("/proc");
+    if (!names) return;
+    for (const std::string& name : *names) {
+      if (!std::isdigit(static_cast<unsigned char>(name[0]))) continue;
+      Result<std::string> status = base::ReadKernelFile("/proc/" + name + "/status", 65536);
+      if (!status) continue;
+      std::size_t line = status->find("\nNSpid:");
+      if (line == std::string::npos) continue;
+      std::string pids = status->substr(line + 7, status->find('\n', line + 1) - line - 7);
+      std::size_t last = pids.find_last_of(" \t");
+      pid_t outer = std::atoi(name.c_str());
+      pid_t inner = std::atoi(pids.c_str() + (last == std::string::npos ? 0 : last + 1));
+      pids_[{base::NamespaceInode(outer, "pid"), inner}] = outer;
+    }
+  }
+
+  bool filled_ = false;
+  std::map<std::pair<std::uint64_t, pid_t>, pid_t> pids_;
+};
+
+class Reader {
+ public:
+  Reader(const std::string& bytes, const LedgerHeader& header, const std::vector<std::uint64_t>& card_bytes)
+      : bytes_(bytes), header_(header), card_bytes_(card_bytes), own_pid_namespace_(base::NamespaceInode(getpid(), "pid")) {}
+
+  LedgerView Read() {
+    view_.slots_refused = header_.slots_refused;
+    if (bytes_.size() != header_.file_bytes || header_.file_bytes < sizeof(LedgerFile)) {
+      Remark("the ledger's length was changed by its tenant");
+    }
+    ReadCards();
+    for (std::uint32_t i = 0; i < header_.slot_count; ++i) ReadSlot(i);
+    for (std::size_t c = 0; c < view_.cards.size(); ++c) {
+      LedgerCardView& card = view_.cards[c];
+      if (card.held_bytes > card_bytes_[c]) {
+        Remark("card " + std::to_string(c) + " of the slice: " + model::MibText(card.held_bytes) +
+               " held is more than the card has: the ledger is forged or damaged");
+        card.held_bytes = card_bytes_[c];
+      }
+      card.total_bytes = std::min(card.total_bytes, card_bytes_[c]);
+      card.peak_bytes = std::min(card.peak_bytes, card_bytes_[c]);
+    }
+    if (view_.slots_refused > 0) {
+      Remark(std::to_string(view_.slots_refused) + " processes found no free slot and get no card memory");
+    }
+    return std::move(view_);
+  }
+
+ private:
+  void Remark(std::string text) {
+    constexpr std::size_t kMostRemarks = 16;  // a damaged file could give thousands
+    if (view_.remarks.size() < kMostRemarks) view_.remarks.push_back(std::move(text));
+  }
+
+  void ReadCards() {
+    for (std::size_t c = 0; c < card_bytes_.size(); ++c) {
+      LedgerCardView out;
+      if (c < header_.card_count) {
+        auto card = At<LedgerCard>(bytes_, header_.cards_offset + c * header_.card_stride);
+        out.total_bytes = card.total >> contract::kBytesShift;
+        out.peak_bytes = card.peak_bytes;
+        out.denied_count = card.denied_count;
+        out.denied_bytes = card.denied_bytes;
+        out.recount_wanted = card.recount_wanted != 0;
+      }
+      view_.cards.push_back(out);
+    }
+  }
+
+  // Whether the process that claimed the slot lives, and is still the program that claimed it.
+  bool SlotLives(const LedgerSlotView& slot) {
+    pid_t pid = slot.owner.pid;
+    if (slot.pid_namespace != own_pid_namespace_) {
+      std::optional<pid_t> here = pids_.Find(slot.pid_namespace, pid);
+      if (!here && slot.host_pid != 0) here = static_cast<pid_t>(slot.host_pid);
+      if (!here) return true;  // cannot be seen from here: what it holds counts
+      pid = *here;
+    }
+    base::ProcessIdentity identity{pid, slot.owner.start_ticks};
+    Result<base::ProcessStat> stat = base::ReadProcessStat(pid);
+    if (!stat || (stat->identity.start_ticks & kStartMask) != identity.start_ticks) return false;
+    bool ended = stat->state == 'Z' || stat->state == 'X';
+    if (ended && stat->threads <= 1) return false;
+    return stat->stack_start == 0 || slot.stack_start == 0 || stat->stack_start == slot.stack_start;
+  }
+
+  void ReadSlot(std::uint32_t index) {
+    std::size_t offset = header_.slots_offset + std::size_t{index} * header_.slot_stride;
+    auto owner = At<std::uint64_t>(bytes_, offset);
+    if (owner == 0) return;
+    auto slot = At<LedgerSlot>(bytes_, offset);
+    LedgerSlotView out;
+    out.index = index;
+    out.owner.pid = static_cast<pid_t>(owner >> contract::kOwnerPidShift & kPidMask);
+    out.owner.start_ticks = owner >> contract::kOwnerStartShift;
+    out.pid_namespace = slot.pid_namespace;
+    out.stack_start = slot.stack_start;
+    out.host_pid = slot.host_pid;
+    out.hooks_active = slot.hooks_active;
+    out.build_id = Printable(slot.build_id, sizeof slot.build_id);
+    out.command = Printable(slot.command, sizeof slot.command);
+    out.held.resize(view_.cards.size());
+    for (std::size_t c = 0; c < view_.cards.size(); ++c) {
+      for (std::uint64_t word : slot.cards[c].held) {
+        out.held_by_kind.push_back(word >> contract::kBytesShift);
+        out.held[c] += word >> contract::kBytesShift;
+      }
+    }
+    out.live = (owner & kStateMask) == static_cast<std::uint64_t>(contract::SlotState::kLive) && SlotLives(out);
+    if (out.live) {
+      for (std::size_t c = 0; c < view_.cards.size(); ++c) view_.cards[c].held_bytes += out.held[c];
+    }
+    view_.slots.push_back(std::move(out));
+  }
+
+  const std::string& bytes_;
+  const LedgerHeader& header_;
+  const std::vector<std::uint64_t>& card_bytes_;
+  std::uint64_t own_pid_namespace_;
+  NamespacePids pids_;
+  LedgerView view_;
+};
+
+}  // namespace
+
+Status CreateLedger(const std::string& path, mode_t mode) {
+  LedgerHeader header{};
+  header.magic = contract::kLedgerMagic;
+  header.layout = contract::kLedgerLayout;
+  header.file_bytes = sizeof(LedgerFile);
+  header.cards_offset = offsetof(LedgerFile, cards);
+  header.card_stride = sizeof(LedgerCard);
+  header.card_count = contract::kMaxCards;
+  header.slots_offset = offsetof(LedgerFile, slots);
+  header.slot_stride = sizeof(LedgerSlot);
+  header.slot_count = contract::kMaxSlots;
+  header.kinds = contract::kKinds;
+  std::string_view bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  return base::CreateWholeFile(path, bytes, sizeof(LedgerFile), mode);
+}
+
+Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::uint64_t>& card_bytes) {
+  if (card_bytes.empty() || card_bytes.size() > contract::kMaxCards) {
+    return Fail(Code::kInvalidArgument, path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
+  }
+  Result<std::string> bytes = Copy(path);
+  if (!bytes) return Fail(bytes.error());
+  Result<LedgerHeader> header = CheckedHeader(path, *bytes);
+  if (!header) return Fail(header.error());
+  return Reader(*bytes, *header, card_bytes).Read();
+}
+
+std::string LedgerPath(const std::string& slice_directory) {
+  std::string guarded = slice_directory + "/" + kGuardedFolder;
+  if (base::IsDirectory(guarded)) return guarded + "/" + contract::kLedgerFile;
+  return slice_directory + "/" + contract::kLedgerFile;
+}
+
+}  // namespace tessera::node

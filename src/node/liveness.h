@@ -1,0 +1,36 @@
+// Whether anything of a slice still runs.
+//
+// One probe serves one look at all slices: /proc is scanned at most once. Thread safety: one thread.
+// A slice of another user whose launcher is gone counts as live only by its ledger: the kernel hides the
+// namespaces of other users' processes. Its owner and root see more.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "node/store.h"
+
+namespace tessera::node {
+
+class LivenessProbe {
+ public:
+  bool Lives(const SliceRecord& record);
+
+ private:
+  void Scan();
+  bool NamespaceLives(const SliceRecord& record) const;
+  bool LedgerLives(const SliceRecord& record) const;
+
+  bool scanned_ = false;
+  // The slice whose policy stands in each mount namespace; empty where it cannot be read. The kernel gives inodes of
+  // namespaces again, so the inode alone would keep a dead slice alive.
+  std::map<std::uint64_t, std::string> slice_of_namespace_;
+  std::set<std::string> slice_variables_;  // values of TESSERA_SLICE_DIR
+  std::optional<std::string> boot_id_;
+  std::uint64_t pid_namespace_ = 0;
+};
+
+}  // namespace tessera::node

@@ -1,0 +1,114 @@
+#include "node/slice_record.h"
+
+#include <boost/json.hpp>
+
+#include "base/files.h"
+
+namespace tessera::node {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMostCommand = 512;
+
+const char* FencingText(Fencing fencing) { return fencing == Fencing::kNamespace ? "namespace" : "environment"; }
+
+const char* BypassText(contract::BypassAction action) {
+  switch (action) {
+    case contract::BypassAction::kPause:
+      return "pause";
+    case contract::BypassAction::kKill:
+      return "kill";
+    default:
+      return "report";
+  }
+}
+
+// Throws on anything that is missing or of another type; ParseRecord catches.
+SliceRecord FromJson(const json::object& object) {
+  SliceRecord record;
+  record.slice.id = json::value_to<std::string>(object.at("id"));
+  record.slice.name = json::value_to<std::string>(object.at("name"));
+  record.slice.priority = object.at("priority").as_string() == "high" ? model::Priority::kHigh : model::Priority::kLow;
+  for (const json::value& value : object.at("cards").as_array()) {
+    const json::object& card = value.as_object();
+    std::optional<model::Uuid> uuid = model::ParseUuid(json::value_to<std::string>(card.at("uuid")));
+    if (!uuid) throw std::invalid_argument("uuid");
+    model::SliceCard out;
+    out.uuid = *uuid;
+    out.memory_bytes = json::value_to<std::uint64_t>(card.at("memory_bytes"));
+    out.cores = json::value_to<std::uint32_t>(card.at("cores"));
+    if (out.memory_bytes > model::kMaxMemory || out.cores > 100) throw std::out_of_range("promise");
+    record.slice.cards.push_back(out);
+  }
+  if (record.slice.cards.empty() || record.slice.cards.size() > contract::kMaxCards) throw std::out_of_range("cards");
+  record.command = json::value_to<std::string>(object.at("command"));
+  record.created_s = json::value_to<std::int64_t>(object.at("created_s"));
+  const json::object& launcher = object.at("launcher").as_object();
+  record.launcher.pid = json::value_to<pid_t>(launcher.at("pid"));
+  record.launcher.start_ticks = json::value_to<std::uint64_t>(launcher.at("start_ticks"));
+  record.mount_namespace = json::value_to<std::uint64_t>(object.at("mount_namespace"));
+  record.pid_namespace = json::value_to<std::uint64_t>(object.at("pid_namespace"));
+  record.boot_id = json::value_to<std::string>(object.at("boot_id"));
+  record.fencing = object.at("fencing").as_string() == "namespace" ? Fencing::kNamespace : Fencing::kEnvironment;
+  const json::string& bypass = object.at("bypass").as_string();
+  record.bypass = bypass == "kill"    ? contract::BypassAction::kKill
+                  : bypass == "pause" ? contract::BypassAction::kPause
+                                      : contract::BypassAction::kReport;
+  return record;
+}
+
+}  // namespace
+
+std::string RecordText(const SliceRecord& record) {
+  json::array cards;
+  for (const model::SliceCard& card : record.slice.cards) {
+    cards.push_back(json::object{
+        {"uuid", ToString(card.uuid)}, {"memory_bytes", card.memory_bytes}, {"cores", card.cores}});
+  }
+  json::object object{
+      {"layout", kRecordLayout},
+      {"id", record.slice.id},
+      {"name", record.slice.name},
+      {"priority", model::ToString(record.slice.priority)},
+      {"cards", std::move(cards)},
+      {"command", record.command.substr(0, kMostCommand)},
+      {"created_s", record.created_s},
+      {"launcher", json::object{{"pid", record.launcher.pid}, {"start_ticks", record.launcher.start_ticks}}},
+      {"mount_namespace", record.mount_namespace},
+      {"pid_namespace", record.pid_namespace},
+      {"boot_id", record.boot_id},
+      {"fencing", FencingText(record.fencing)},
+      {"bypass", BypassText(record.bypass)},
+  };
+  return json::serialize(object) + "\n";
+}
+
+Result<SliceRecord> ParseRecord(const std::string& text) {
+  json::error_code error;
+  json::value value = json::parse(text, error);
+  if (error || !value.is_object()) return Fail(Code::kDataLoss, "not a JSON object");
+  const json::object& object = value.as_object();
+  const json::value* layout = object.if_contains("layout");
+  if (layout == nullptr || !layout->is_int64() || layout->as_int64() < 1) {
+    return Fail(Code::kDataLoss, "no layout number");
+  }
+  if (layout->as_int64() != kRecordLayout) {
+    return Fail(Code::kUnimplemented, "layout " + std::to_string(layout->as_int64()) + ", this tessera reads layout " +
+                                          std::to_string(kRecordLayout));
+  }
+  try {
+    return FromJson(object);
+  } catch (const std::exception& damaged) {
+    return Fail(Code::kDataLoss, std::string("a field is missing or out of range: ") + damaged.what());
+  }
+}
+
+std::string BootId() {
+  Result<std::string> id = base::ReadKernelFile("/proc/sys/kernel/random/boot_id", 64);
+  if (!id) return "";
+  while (!id->empty() && id->back() == '\n') id->pop_back();
+  return *id;
+}
+
+}  // namespace tessera::node

@@ -1,0 +1,118 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/files.h"
+#include "contract/names.h"
+#include "node/store.h"
+
+namespace tessera::node {
+namespace {
+
+constexpr mode_t kSharedMode = 01777;  // as /tmp: all users make slices, each removes only its own
+constexpr mode_t kPrivateMode = 0700;
+
+std::string SlicesOf(const std::string& root) { return root + "/slices"; }
+
+// Empty when slices can be made there, else why not.
+std::string WhyUnusable(const std::string& root) {
+  if (access(SlicesOf(root).c_str(), W_OK | X_OK) != 0) return std::strerror(errno);
+  return "";
+}
+
+// Makes root and root/slices as far as they are missing.
+Status Make(const std::string& root, mode_t mode) {
+  if (!base::IsDirectory(root)) {
+    if (Status made = base::MakeDirectory(root, mode); !made) return made;
+  }
+  if (!base::IsDirectory(SlicesOf(root))) return base::MakeDirectory(SlicesOf(root), mode);
+  return {};
+}
+
+// A folder where nobody else can have put anything.
+bool IsOwnAndClosed(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+         (info.st_mode & 022) == 0;
+}
+
+std::string UserFolder() {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && runtime[0] == '/' && IsOwnAndClosed(runtime)) return std::string(runtime) + "/tessera";
+  return "/tmp/tessera-" + std::to_string(geteuid());
+}
+
+// The directory somebody named, and how; empty when nobody did.
+struct Named {
+  std::string path, how;
+};
+Named NamedBySomebody(const std::string& flag) {
+  if (!flag.empty()) return {flag, "--state"};
+  const char* variable = getenv("TESSERA_STATE");
+  if (variable != nullptr && variable[0] != '\0') return {variable, "TESSERA_STATE"};
+  return {};
+}
+
+tl::unexpected<Error> Unusable(const Named& named, const std::string& why) {
+  return Fail(Code::kUnavailable,
+              named.how + ": '" + named.path + "' cannot hold promises: " + why + "; give a directory that you may write");
+}
+
+Result<StateRoot> UseNamed(const Named& named) {
+  if (named.path[0] != '/') return Unusable(named, "not an absolute path");
+  // An existing directory is taken with its own mode: whoever made it said who may come in.
+  mode_t mode = geteuid() == 0 ? kSharedMode : mode_t{0755};
+  if (Status made = Make(named.path, mode); !made) {
+    return Unusable(named, made.error().message);
+  }
+  if (std::string why = WhyUnusable(named.path); !why.empty()) return Unusable(named, why);
+  return StateRoot{named.path, true, ""};
+}
+
+}  // namespace
+
+Result<StateRoot> FindStateRoot(const std::string& flag) {
+  Named named = NamedBySomebody(flag);
+  if (!named.path.empty()) return UseNamed(named);
+
+  const std::string shared = contract::kHostStateDir;
+  Status made = Make(shared, kSharedMode);
+  std::string why = made ? WhyUnusable(shared) : made.error().message;
+  if (why.empty()) return StateRoot{shared, true, ""};
+
+  const std::string own = UserFolder();
+  if (Status own_made = Make(own, kPrivateMode); !own_made) {
+    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + own_made.error().message +
+                                        "; name one with --state DIR");
+  }
+  if (!IsOwnAndClosed(own)) {
+    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + own +
+                                        " belongs to somebody else or is open to others; name one with --state DIR");
+  }
+  if (std::string own_why = WhyUnusable(own); !own_why.empty()) {
+    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + own + ": " + own_why +
+                                        "; name one with --state DIR");
+  }
+  return StateRoot{own, false,
+                   "promises are kept in " + own + ", not shared with other users (" + shared +
+                       " cannot be used; root makes it by running tessera once)"};
+}
+
+Result<StateRoot> FindStateRootToRead(const std::string& flag) {
+  Named named = NamedBySomebody(flag);
+  if (!named.path.empty()) {
+    if (base::IsDirectory(SlicesOf(named.path))) return StateRoot{named.path, true, ""};
+    return Fail(Code::kNotFound, named.how + ": '" + named.path + "' holds no slices");
+  }
+  // As FindStateRoot chooses, so that a reader sees what a run of the same user would see.
+  const std::string shared = contract::kHostStateDir;
+  const std::string own = UserFolder();
+  if (base::IsDirectory(SlicesOf(shared))) return StateRoot{shared, true, ""};
+  if (IsOwnAndClosed(own) && base::IsDirectory(SlicesOf(own))) return StateRoot{own, false, ""};
+  return Fail(Code::kNotFound, "nothing was promised on this machine yet (no " + shared + ")");
+}
+
+}  // namespace tessera::node
