@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <mutex>
-#include <set>
+
+#include "sim/cuda/extents.h"
 
 namespace tessera::sim {
 namespace {
@@ -26,8 +26,7 @@ constinit std::atomic<std::uint64_t> low_base{0}, low_bytes{0};
 // Everything below is guarded by memory_mutex and never destroyed.
 struct Span {
   std::uint64_t base, bytes, open_end;  // [base, open_end) can be read and written
-  std::map<std::uint64_t, std::uint64_t> free_by_base;                  // base -> bytes
-  std::set<std::pair<std::uint64_t, std::uint64_t>> free_by_size;       // (bytes, base)
+  FreeExtents free;
   Range** starts;                     // per unit: the range that starts there
   std::uint64_t* start_bits;          // one bit per unit
   std::uint64_t* start_words;         // one bit per word of start_bits
@@ -45,41 +44,6 @@ void* Map(std::uint64_t bytes, int protection, int flags = 0) {
 
 Span* SpanOf(std::uint64_t address) {
   return low_span && address - low_span->base < low_span->bytes ? low_span : full_span;
-}
-
-void AddFree(Span* span, std::uint64_t base, std::uint64_t bytes) {
-  auto next = span->free_by_base.lower_bound(base);
-  if (next != span->free_by_base.begin()) {
-    auto before = std::prev(next);
-    if (before->first + before->second == base) {
-      base = before->first;
-      bytes += before->second;
-      span->free_by_size.erase({before->second, before->first});
-      span->free_by_base.erase(before);
-    }
-  }
-  if (next != span->free_by_base.end() && base + bytes == next->first) {
-    bytes += next->second;
-    span->free_by_size.erase({next->second, next->first});
-    span->free_by_base.erase(next);
-  }
-  span->free_by_base.emplace(base, bytes);
-  span->free_by_size.emplace(bytes, base);
-}
-
-// Cuts [base, base + bytes) out of the free range that holds it.
-void CutFree(Span* span, std::uint64_t free_base, std::uint64_t free_bytes, std::uint64_t base, std::uint64_t bytes) {
-  span->free_by_size.erase({free_bytes, free_base});
-  span->free_by_base.erase(free_base);
-  if (base > free_base) {
-    span->free_by_base.emplace(free_base, base - free_base);
-    span->free_by_size.emplace(base - free_base, free_base);
-  }
-  const std::uint64_t end = base + bytes, free_end = free_base + free_bytes;
-  if (free_end > end) {
-    span->free_by_base.emplace(end, free_end - end);
-    span->free_by_size.emplace(free_end - end, end);
-  }
 }
 
 Span* MakeSpan(std::uint64_t bytes, int flags) {
@@ -101,7 +65,7 @@ Span* MakeSpan(std::uint64_t bytes, int flags) {
   }
   madvise(at, bytes + kUnit, MADV_NOHUGEPAGE);  // one written byte must not cost 2 MiB of host memory
   madvise(at, bytes + kUnit, MADV_DONTDUMP);
-  AddFree(made, made->base, made->bytes);
+  made->free.Give(made->base, made->bytes);
   return made;
 }
 
@@ -148,16 +112,10 @@ MemoryLock::~MemoryLock() { memory_mutex.unlock(); }
 
 std::uint64_t TakeAddresses(std::uint64_t bytes, std::uint64_t alignment, bool low) {
   Span* span = Ready(low);
-  if (bytes == 0 || !span) return 0;
-  alignment = std::max(alignment, kUnit);
-  for (auto it = span->free_by_size.lower_bound({bytes, 0}); it != span->free_by_size.end(); ++it) {
-    const auto [free_bytes, free_base] = *it;
-    const std::uint64_t base = RoundUp(free_base, alignment);
-    if (base + bytes > free_base + free_bytes) continue;
-    if (!OpenUpTo(span, base + bytes)) return 0;
-    CutFree(span, free_base, free_bytes, base, bytes);
-    return base;
-  }
+  std::uint64_t base = 0;
+  if (bytes == 0 || !span || !span->free.Take(bytes, std::max(alignment, kUnit), &base)) return 0;
+  if (OpenUpTo(span, base + bytes)) return base;
+  span->free.Give(base, bytes);
   return 0;
 }
 
@@ -165,31 +123,11 @@ std::uint64_t ReserveAddresses(std::uint64_t bytes, std::uint64_t alignment, std
   Span* span = Ready(false);
   if (bytes == 0 || !span) return 0;
   alignment = std::max(alignment, kUnit);
-  std::uint64_t base = 0, free_base = 0, free_bytes = 0;
-  if (wanted && wanted % alignment == 0 && wanted >= span->base && wanted + bytes <= span->base + span->bytes) {
-    auto after = span->free_by_base.upper_bound(wanted);
-    if (after != span->free_by_base.begin()) {
-      const auto holder = std::prev(after);
-      if (wanted + bytes <= holder->first + holder->second) {
-        base = wanted;
-        free_base = holder->first;
-        free_bytes = holder->second;
-      }
-    }
-  }
+  std::uint64_t base = wanted;
   // Reservations come from the far end, away from the part that is open.
-  for (auto it = span->free_by_base.rbegin(); !base && it != span->free_by_base.rend(); ++it) {
-    if (it->second < bytes) continue;
-    const std::uint64_t candidate = (it->first + it->second - bytes) / alignment * alignment;
-    if (candidate < it->first) continue;
-    base = candidate;
-    free_base = it->first;
-    free_bytes = it->second;
-  }
-  if (!base) return 0;
-  CutFree(span, free_base, free_bytes, base, bytes);
+  if (!(wanted && wanted % alignment == 0 && span->free.TakeAt(wanted, bytes)) && !span->free.TakeLast(bytes, alignment, &base)) return 0;
   if (base < span->open_end && mprotect(reinterpret_cast<void*>(base), bytes, PROT_NONE) != 0) {
-    AddFree(span, base, bytes);
+    span->free.Give(base, bytes);
     return 0;
   }
   return base;
@@ -206,7 +144,7 @@ void GiveAddresses(std::uint64_t base, std::uint64_t bytes, bool clear) {
       mmap(reinterpret_cast<void*>(base + open), bytes - open, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     madvise(at, bytes, MADV_NOHUGEPAGE);
   }
-  AddFree(span, base, bytes);
+  span->free.Give(base, bytes);
 }
 
 void PublishRange(Range& range) {

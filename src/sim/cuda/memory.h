@@ -17,6 +17,8 @@ struct ContextMemory {
   Range* first = nullptr;
 };
 
+struct Mapping;
+
 // Memory that a pointer leads to.
 struct PointerInfo {
   std::uint64_t base = 0, size = 0;  // the allocation
@@ -29,6 +31,7 @@ struct PointerInfo {
   unsigned host_flags = 0;      // CU_MEMHOSTALLOC_* / CU_MEMHOSTREGISTER_*
   std::uint8_t* dirty = nullptr;  // of a small allocation or pool allocation
   CUmemoryPool pool{};
+  Mapping* mapping = nullptr;  // of virtual memory management (physical.h)
   bool readable = true, writable = true;
 };
 

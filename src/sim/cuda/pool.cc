@@ -8,6 +8,7 @@
 #include <new>
 
 #include "sim/cuda/api.h"
+#include "sim/cuda/physical.h"
 #include "sim/cuda/stream.h"
 
 namespace tessera::sim {
@@ -220,24 +221,6 @@ using namespace tessera::sim;
 
 namespace {
 
-// Device or host location to a card; false for anything that cannot hold a pool.
-bool CardOf(const CUmemLocation& location, int* card) {
-  switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE: {
-      const Device* device = FindDevice(location.id);
-      if (device) *card = device->card;
-      return device;
-    }
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      *card = -1;
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The pool of host memory, made when first asked for.
 Pool* HostPool() {
   static Pool* const pool = [] {
@@ -313,7 +296,7 @@ SIM_API(cuMemPoolCreate)(CUmemoryPool* handle, const CUmemPoolProps* properties)
   int card = -1;
   if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && properties->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!CardOf(properties->location, &card))
+  if (!CardOfLocation(properties->location, &card))
     return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
   if (properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   auto* pool = new (std::nothrow) Pool;
@@ -458,14 +441,14 @@ SIM_API(cuDeviceSetMemPool)(CUdevice ordinal, CUmemoryPool handle) {
 
 SIM_API(cuMemGetDefaultMemPool)(CUmemoryPool* handle, CUmemLocation* location, CUmemAllocationType type) {
   int card = -1;
-  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOf(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
   *handle = card >= 0 ? DefaultPool(*FindDevice(location->id))->handle : HostPool()->handle;
   return CUDA_SUCCESS;
 }
 
 SIM_API(cuMemGetMemPool)(CUmemoryPool* handle, CUmemLocation* location, CUmemAllocationType type) {
   int card = -1;
-  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOf(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
   if (card >= 0) return impl_cuDeviceGetMemPool(handle, location->id);
   Pool* current = current_host_pool.load();
   *handle = (current ? current : HostPool())->handle;
@@ -474,7 +457,7 @@ SIM_API(cuMemGetMemPool)(CUmemoryPool* handle, CUmemLocation* location, CUmemAll
 
 SIM_API(cuMemSetMemPool)(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool handle) {
   int card = -1;
-  if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOf(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
+  if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
   if (card >= 0) return impl_cuDeviceSetMemPool(location->id, handle);
   Pool* pool = nullptr;
   SIM_TRY(Named(handle, &pool));
