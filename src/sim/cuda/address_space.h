@@ -36,7 +36,7 @@ struct Range {
   bool shared = false;  // its pages belong to a file that other mappings see too
   int card = -1;
   std::uint64_t base = 0, bytes = 0;  // whole units
-  std::uint64_t size = 0;             // as asked for; kLarge, kManaged, kImported, kMapped
+  std::uint64_t offset = 0, size = 0;  // where the allocation starts in it and its bytes as asked for (not of blocks and chunks)
   std::uint64_t id = 0;               // CU_POINTER_ATTRIBUTE_BUFFER_ID
   Context* context = nullptr;         // nullptr: belongs to no context
   Range* next = nullptr;              // of the same context

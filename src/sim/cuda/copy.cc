@@ -104,7 +104,7 @@ CUresult FindLinear(CUmemorytype type, std::uint64_t address, std::uint64_t pitc
 CUresult FindArray(CUarray handle, unsigned level, const Box& box, bool write, End* end) {
   const Array* array = Find<Array>(handle);
   if (!array) return CUDA_ERROR_INVALID_HANDLE;
-  if (level != 0 || !array->memory) return CUDA_ERROR_INVALID_VALUE;
+  if (level != 0 || !Backed(*array)) return CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t row = array->element_bytes * array->descriptor.Width;
   if (box.x + box.width > row || box.y + box.height > array->rows || box.z + box.depth > array->slices) return CUDA_ERROR_INVALID_VALUE;
   end->pitch = array->row_bytes;

@@ -5,10 +5,14 @@
 #include <new>
 
 #include "sim/cuda/api.h"
+#include "sim/cuda/array.h"
+#include "sim/cuda/external_memory.h"
 #include "sim/cuda/host_memory.h"
+#include "sim/cuda/managed.h"
 #include "sim/cuda/pool.h"
 #include "sim/cuda/share.h"
 #include "sim/cuda/stream.h"
+#include "sim/cuda/texture.h"
 #include "sim/cuda/vmm.h"
 
 namespace tessera::sim {
@@ -91,6 +95,7 @@ void EndRange(Range& range) {
   if (range.context) DetachRange(range);
   if (!range.shared && (range.dirty || UntrackedWrites())) ClearBytes(range.base, range.bytes);
   ForgetExport(range);
+  if (range.kind == RangeKind::kManaged) ForgetManaged(range);
   GiveAddresses(range.base, range.bytes, range.shared);
   range.shared = false;
 }
@@ -114,6 +119,11 @@ void DetachRange(Range& range) {
   (range.previous ? range.previous->next : range.context->memory->first) = range.next;
   if (range.next) range.next->previous = range.previous;
   range.context = nullptr;
+}
+
+void EndImported(Range& range) {
+  EndRange(range);
+  delete &range;
 }
 
 void NoteUntrackedWrites() { untracked_writes.store(true, std::memory_order_relaxed); }
@@ -154,11 +164,9 @@ CUresult FreeDevice(CUdeviceptr pointer) {
       return CUDA_SUCCESS;
     }
     case RangeKind::kMapped:
-      return FreeMappedBuffer(*range, pointer);
     case RangeKind::kPoolImport:
-      if (range->base != pointer) return CUDA_ERROR_INVALID_VALUE;
-      EndRange(*range);
-      delete range;
+      if (range->base + range->offset != pointer) return CUDA_ERROR_INVALID_VALUE;
+      EndImported(*range);
       return CUDA_SUCCESS;
     case RangeKind::kPoolChunk:
       return FreePoolPointer(*range, pointer);
@@ -196,7 +204,8 @@ bool FindPointerLocked(std::uint64_t address, PointerInfo* info) {
     case RangeKind::kImported:
     case RangeKind::kPoolImport:
     case RangeKind::kMapped:
-      return address - range->base < range->size;
+      info->base += range->offset;
+      return address - info->base < range->size;
     case RangeKind::kPoolChunk:
       return FindPoolPointer(*range, address, info);
     case RangeKind::kReservation:
@@ -219,6 +228,9 @@ void NoteWritten(std::uint64_t address, std::uint64_t bytes) {
 }
 
 void EndMemoryOf(Context& context) {
+  EndArraysOf(context);
+  EndTexturesOf(context);
+  EndExternalMemoryOf(context);
   EndPoolsOf(context);
   EndHostMemoryOf(context);
   std::uint64_t bytes = 0;

@@ -49,6 +49,9 @@ bool UntrackedWrites();
 CUresult AllocateDevice(Context& context, std::uint64_t bytes, CUdeviceptr* pointer);
 CUresult FreeDevice(CUdeviceptr pointer);
 
+// Ends a range that is not charged here (imported, mapped): takes it off its context and deletes it. MemoryLock held.
+void EndImported(Range& range);
+
 // Links a range to the context that it ends with. MemoryLock held.
 void AttachRange(Context& context, Range& range);
 void DetachRange(Range& range);

@@ -284,7 +284,7 @@ SIM_API(cuMemFreeAsync)(CUdeviceptr pointer, CUstream handle) {
       const auto piece = pieces.find(pointer);
       if (piece == pieces.end() || piece->second.freed) return CUDA_ERROR_INVALID_VALUE;
       piece->second.freed = true;
-    } else if (range->kind != RangeKind::kPoolImport || range->base != pointer) {
+    } else if (range->kind != RangeKind::kPoolImport || range->base + range->offset != pointer) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
