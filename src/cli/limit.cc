@@ -17,8 +17,10 @@ class Limit : public Command {
   void Declare(Options& options) override {
     options.Positional("NAME", name_, true, "the slice's name or id, as `tessera ps` shows it");
     options.Text("-m,--mem", text_.memory, "N[MiB|Gi]", "new limit on each card of the slice");
-    options.Text("-c,--cores", text_.cores, "PERCENT", "new share, 1 to 100; recorded and shown, not enforced yet");
-    options.Choice("--priority", text_.priority, kPriorities, "recorded and shown, not enforced yet");
+    options.Text("-c,--cores", text_.cores, "PERCENT",
+                 "new share, 1 to 100; recorded and shown, not enforced yet");
+    options.Choice("--priority", text_.priority, kPriorities,
+                   "recorded and shown, not enforced yet");
   }
 
   int Run(const Context& context) override {
@@ -51,10 +53,12 @@ class Limit : public Command {
     for (std::size_t i = 0; i < after.size(); ++i) {
       context.out << changed.after.slice.name << " on " << ToString(after[i].uuid) << ":";
       if (!text_.memory.empty()) {
-        context.out << " " << model::MibText(before[i].memory_bytes) << " -> " << model::MibText(after[i].memory_bytes);
+        context.out << " " << model::MibText(before[i].memory_bytes) << " -> "
+                    << model::MibText(after[i].memory_bytes);
       }
       if (!text_.cores.empty()) {
-        context.out << " cores " << before[i].cores << " -> " << after[i].cores << " % (not enforced yet)";
+        context.out << " cores " << before[i].cores << " -> " << after[i].cores
+                    << " % (not enforced yet)";
       }
       if (!text_.priority.empty()) {
         context.out << " priority " << model::ToString(changed.before.slice.priority) << " -> "
@@ -62,8 +66,9 @@ class Limit : public Command {
       }
       context.out << "\n";
       if (i < changed.held_bytes.size() && changed.held_bytes[i] > after[i].memory_bytes) {
-        context.out << "  it holds " << model::MibText(changed.held_bytes[i])
-                    << ": nothing is taken away, new allocations are refused until it is below the limit\n";
+        context.out
+            << "  it holds " << model::MibText(changed.held_bytes[i])
+            << ": nothing is taken away, new allocations are refused until it is below the limit\n";
       }
     }
   }
@@ -81,10 +86,11 @@ class Limit : public Command {
       if (i < changed.held_bytes.size()) card["held_bytes"] = changed.held_bytes[i];
       cards.push_back(std::move(card));
     }
-    context.out << boost::json::serialize(boost::json::object{{"id", changed.after.slice.id},
-                                                              {"name", changed.after.slice.name},
-                                                              {"priority", model::ToString(changed.after.slice.priority)},
-                                                              {"cards", std::move(cards)}})
+    context.out << boost::json::serialize(boost::json::object{
+                       {"id", changed.after.slice.id},
+                       {"name", changed.after.slice.name},
+                       {"priority", model::ToString(changed.after.slice.priority)},
+                       {"cards", std::move(cards)}})
                 << "\n";
   }
 

@@ -33,8 +33,8 @@ int ExitCodeOf(const Error& error) {
 boost::json::object ToJson(const model::Node& node, const placement::Placement& placement) {
   boost::json::array cards, verdicts;
   for (const model::SliceCard& card : placement.chosen) {
-    cards.push_back(
-        boost::json::object{{"uuid", ToString(card.uuid)}, {"memory_bytes", card.memory_bytes}, {"cores", card.cores}});
+    cards.push_back(boost::json::object{
+        {"uuid", ToString(card.uuid)}, {"memory_bytes", card.memory_bytes}, {"cores", card.cores}});
   }
   for (std::size_t i = 0; i < placement.verdicts.size(); ++i) {
     const placement::CardVerdict& verdict = placement.verdicts[i];
@@ -60,8 +60,8 @@ std::string CardsText(const model::Node& node, const std::vector<model::SliceCar
   for (const model::SliceCard& promised : cards) {
     for (const model::Card& card : node.cards) {
       if (card.uuid != promised.uuid) continue;
-      text += (text.empty() ? "" : ", ") + std::string("card ") + std::to_string(card.index) + " (" + card.name + "): " +
-              model::MibText(promised.memory_bytes);
+      text += (text.empty() ? "" : ", ") + std::string("card ") + std::to_string(card.index) +
+              " (" + card.name + "): " + model::MibText(promised.memory_bytes);
       if (promised.cores > 0) text += " and " + std::to_string(promised.cores) + " % of cores";
     }
   }
@@ -71,17 +71,22 @@ std::string CardsText(const model::Node& node, const std::vector<model::SliceCar
 class RunCommand : public Command {
  public:
   void Declare(Options& options) override {
-    options.Text("-m,--mem", text_.memory, "N[MiB|Gi]", "card memory, on each card; a bare number is MiB");
+    options.Text("-m,--mem", text_.memory, "N[MiB|Gi]",
+                 "card memory, on each card; a bare number is MiB");
     options.Text("-c,--cores", text_.cores, "PERCENT",
                  "share of each card's compute, 1 to 100; recorded and shown, not enforced yet");
     options.Text("--card", text_.card, "INDEX|UUID[,...]", "only these cards");
     options.Text("--cards", text_.cards, "N", "how many cards, 1 by default");
-    options.Text("--name", text_.name, "NAME", "the slice's name, unique while it lives; the command's by default");
-    options.Choice("--priority", text_.priority, kPriorities, "recorded and shown, not enforced yet");
-    options.Choice("--policy", text_.policy, kPolicies, "the fullest card that fits (default) or the emptiest");
+    options.Text("--name", text_.name, "NAME",
+                 "the slice's name, unique while it lives; the command's by default");
+    options.Choice("--priority", text_.priority, kPriorities,
+                   "recorded and shown, not enforced yet");
+    options.Choice("--policy", text_.policy, kPolicies,
+                   "the fullest card that fits (default) or the emptiest");
     options.Choice("--on-bypass", text_.on_bypass, kBypassActions,
                    "what happens to a process that goes round the fence: report by default");
-    options.Flag("--require-fence", require_fence_, "refuse when the fence could be escaped by an edited environment");
+    options.Flag("--require-fence", require_fence_,
+                 "refuse when the fence could be escaped by an edited environment");
     options.Flag("--dry-run", dry_run_, "only say where it would go");
     options.Text("--library", library_, "FILE", "the fence to use instead of the installed one");
     options.Flag("-v,--verbose", verbose_, "say on stderr what was done");
@@ -94,7 +99,8 @@ class RunCommand : public Command {
     if (!wanted) return Complain(context, wanted.error());
     if (Result<std::string> around = node::SurroundingSlice()) {
       return Complain(context, {Code::kFailedPrecondition,
-                                "already inside slice '" + *around + "'; a slice cannot be divided: run this outside of it"});
+                                "already inside slice '" + *around +
+                                    "'; a slice cannot be divided: run this outside of it"});
     }
     if (dry_run_) return DryRun(context, *wanted);
 
@@ -140,12 +146,14 @@ class RunCommand : public Command {
       context.out << CardsText(*cards, placement->chosen) << "\n";
     }
     if (!placement->chosen.empty()) return kOk;
-    return Complain(context, {placement->asked_wrongly ? Code::kInvalidArgument : Code::kResourceExhausted,
-                              placement->refusal});
+    return Complain(context,
+                    {placement->asked_wrongly ? Code::kInvalidArgument : Code::kResourceExhausted,
+                     placement->refusal});
   }
 
   // Where nothing was ever promised there is nothing to read, and a dry run makes nothing.
-  Result<placement::Placement> Placed(const Context& context, const model::Node& cards, const node::NewSlice& wanted) {
+  Result<placement::Placement> Placed(const Context& context, const model::Node& cards,
+                                      const node::NewSlice& wanted) {
     Result<node::StateRoot> root = node::FindStateRootToRead(context.state_dir);
     if (root) return node::Store(*root).TryPlace(cards, wanted);
     if (root.error().code != Code::kNotFound) return Fail(root.error());

@@ -1,0 +1,65 @@
+#include "model/pod/yaml.h"
+
+#include <set>
+#include <string>
+
+namespace tessera::model {
+namespace {
+
+Status Check(const YAML::Node& node, int depth, int& left) {
+  if (--left < 0) return Fail(Code::kInvalidArgument, "YAML of more than 100,000 nodes");
+  if (depth > kMaxYamlDepth) return Fail(Code::kInvalidArgument, "YAML nested more than 64 deep");
+  if (node.IsSequence()) {
+    for (const YAML::Node& child : node) {
+      if (Status ok = Check(child, depth + 1, left); !ok) return ok;
+    }
+  } else if (node.IsMap()) {
+    std::set<std::string> keys;
+    for (const auto& pair : node) {
+      const YAML::Node& key = pair.first;
+      const YAML::Node& value = pair.second;
+      if (!key.IsScalar()) return Fail(Code::kInvalidArgument, "YAML key that is no plain text");
+      if (!keys.insert(key.Scalar()).second) {
+        return Fail(Code::kInvalidArgument, "key '" + key.Scalar() + "' stands twice (line " +
+                                                std::to_string(key.Mark().line + 1) + ")");
+      }
+      if (Status ok = Check(value, depth + 1, left); !ok) return ok;
+    }
+  }
+  return {};
+}
+
+// The parser recurses for every nested bracket and every indentation; a text that nests by the
+// thousand never reaches it.
+bool NestsTooDeep(std::string_view text) {
+  constexpr int kMost = 1000;
+  int brackets = 0, dashes = 0;
+  for (char c : text) {
+    brackets += c == '[' || c == '{' ? 1 : 0;
+    brackets -= c == ']' || c == '}' ? 1 : 0;
+    dashes = c == '-' || c == '?' || c == ':' ? dashes + 1 : c == ' ' ? dashes : 0;
+    if (brackets > kMost || dashes > kMost) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<std::vector<YAML::Node>> LoadYaml(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos || NestsTooDeep(text)) {
+    return Fail(Code::kInvalidArgument, "not a YAML text");
+  }
+  try {
+    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    int left = kMaxYamlNodes;
+    for (const YAML::Node& document : documents) {
+      if (Status ok = Check(document, 0, left); !ok) return Fail(ok.error());
+    }
+    return documents;
+  } catch (const YAML::Exception& e) {
+    return Fail(Code::kInvalidArgument,
+                "YAML, line " + std::to_string(e.mark.line + 1) + ": " + e.msg);
+  }
+}
+
+}  // namespace tessera::model

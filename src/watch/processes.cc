@@ -1,0 +1,170 @@
+#include "watch/processes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+
+#include "base/files.h"
+
+namespace tessera::watch {
+namespace {
+
+constexpr std::size_t kMostMaps = std::size_t{16}
+                                  << 20;  // of /proc/PID/maps; a PyTorch process has 1 MiB
+constexpr std::size_t kMostCommandLine = 256;
+
+std::string ProcPath(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+// "7f..-7f.. r-xp 00000000 fe:01 1234    /usr/lib/libcuda.so.1"
+struct MapLine {
+  FileIdentity file;
+  std::string_view name;  // last component of the path
+};
+
+std::optional<MapLine> ParseMapLine(std::string_view line) {
+  std::array<std::string_view, 5> words;
+  std::size_t at = 0;
+  for (std::string_view& word : words) {
+    at = line.find_first_not_of(' ', at);
+    if (at == std::string_view::npos) return std::nullopt;
+    const std::size_t end = std::min(line.find(' ', at), line.size());
+    word = line.substr(at, end - at);
+    at = end;
+  }
+  MapLine parsed;
+  unsigned major = 0, minor = 0;
+  const std::string_view device = words[3];
+  const std::size_t colon = device.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::from_chars(device.data(), device.data() + colon, major, 16);
+  std::from_chars(device.data() + colon + 1, device.data() + device.size(), minor, 16);
+  std::from_chars(words[4].data(), words[4].data() + words[4].size(), parsed.file.inode);
+  parsed.file.device = makedev(major, minor);
+  at = line.find_first_not_of(' ', at);
+  if (at != std::string_view::npos) {
+    const std::string_view path = line.substr(at);
+    parsed.name = path.substr(path.rfind('/') + 1);  // npos + 1 = 0: the whole
+  }
+  return parsed;
+}
+
+class ProcFs : public Processes {
+ public:
+  std::vector<ProcessEntry> All() override {
+    std::vector<ProcessEntry> all;
+    const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), &closedir);
+    if (!proc) return all;
+    while (const dirent* entry = readdir(proc.get())) {
+      pid_t pid = 0;
+      const std::string_view name = entry->d_name;
+      const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+      if (error != std::errc{} || end != name.data() + name.size()) continue;
+      const Result<base::ProcessStat> stat = base::ReadProcessStat(pid);
+      if (!stat) continue;  // ended meanwhile
+      all.push_back({stat->identity, stat->parent, stat->state, Printable(stat->command),
+                     base::NamespaceInode(pid, "mnt"), base::NamespaceInode(pid, "pid")});
+    }
+    std::sort(all.begin(), all.end(), [](const ProcessEntry& a, const ProcessEntry& b) {
+      return a.identity.pid < b.identity.pid;
+    });
+    return all;
+  }
+
+  std::string CommandLine(const ProcessEntry& process) override {
+    // Read by hand: only the beginning is wanted, of whatever length it is.
+    const base::Fd file(
+        open(ProcPath(process.identity.pid, "cmdline").c_str(), O_RDONLY | O_CLOEXEC));
+    std::array<char, kMostCommandLine> buffer{};
+    const ssize_t n = file.valid() ? read(file.get(), buffer.data(), buffer.size()) : 0;
+    if (n <= 0) return process.command;
+    std::string text(buffer.data(), static_cast<std::size_t>(n));
+    while (!text.empty() && text.back() == '\0') text.pop_back();
+    std::replace(text.begin(), text.end(), '\0', ' ');
+    return text.empty() ? process.command : Printable(text);
+  }
+
+  std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) override {
+    const Result<std::string> maps = base::ReadKernelFile(ProcPath(pid, "maps"), kMostMaps);
+    if (!maps) return std::nullopt;
+    Mapped mapped;
+    std::string_view rest = *maps;
+    while (!rest.empty()) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      const std::optional<MapLine> line = ParseMapLine(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      if (!line) continue;
+      if (line->name.starts_with("libtessera") &&
+          line->name.find(".so") != std::string_view::npos) {
+        mapped.fence = true;
+      }
+      if (line->name.starts_with("libcuda.so")) mapped.driver = true;
+      if (ledger.inode != 0 && line->file == ledger) mapped.ledger = true;
+    }
+    return mapped;
+  }
+
+  std::optional<FileIdentity> FileOf(pid_t pid, const std::string& path) override {
+    struct stat info{};
+    if (stat((ProcPath(pid, "root") + path).c_str(), &info) != 0) return std::nullopt;
+    return FileIdentity{info.st_dev, info.st_ino};
+  }
+
+  std::uint64_t OwnPidNamespace() override { return base::NamespaceInode(getpid(), "pid"); }
+};
+
+// Length of the UTF-8 sequence that `text` starts with; 0 when it is none.
+std::size_t SequenceLength(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::size_t length = byte(0) >= 0xf0 && byte(0) < 0xf5   ? 4
+                             : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
+                             : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
+                                                                 : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, beyond Unicode, and the C1 controls (terminals obey them).
+  if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
+  if (byte(0) == 0xed && byte(1) >= 0xa0) return 0;
+  if (byte(0) == 0xf0 && byte(1) < 0x90) return 0;
+  if (byte(0) == 0xf4 && byte(1) >= 0x90) return 0;
+  if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    std::size_t length = 1;
+    if (first >= 0x20 && first < 0x7f) {
+      result += text[0];
+    } else if (const std::size_t sequence = SequenceLength(text); sequence > 0) {
+      result += text.substr(0, sequence);
+      length = sequence;
+    } else {
+      result += '?';
+    }
+    text.remove_prefix(length);
+  }
+  return result;
+}
+
+Processes& RealProcesses() {
+  static ProcFs processes;
+  return processes;
+}
+
+}  // namespace tessera::watch

@@ -1,0 +1,58 @@
+// The processes of this machine as far as the fence is concerned; the seam for tests.
+//
+// Thread safety: pure reads of /proc. What may not be seen (another user's process) is an empty
+// optional, never a guess.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/process.h"
+
+namespace tessera::watch {
+
+struct ProcessEntry {
+  base::ProcessIdentity identity;
+  pid_t parent = 0;
+  char state = '?';
+  std::string command;                // comm, control characters replaced
+  std::uint64_t mount_namespace = 0;  // inode; 0 = may not be seen
+  std::uint64_t pid_namespace = 0;
+};
+
+struct FileIdentity {
+  std::uint64_t device = 0, inode = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+struct Mapped {
+  bool fence = false;   // a libtessera*.so is mapped
+  bool driver = false;  // libcuda.so is mapped
+  bool ledger = false;  // the file asked about is mapped
+};
+
+class Processes {
+ public:
+  virtual ~Processes() = default;
+  virtual std::vector<ProcessEntry> All() = 0;  // by pid
+  // Arguments joined by blanks, control characters replaced, at most 256 bytes; the comm when there
+  // are none.
+  virtual std::string CommandLine(const ProcessEntry& process) = 0;
+  virtual std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) = 0;
+  // Identity of the file that `path` is for that process (through its root and mounts).
+  virtual std::optional<FileIdentity> FileOf(pid_t pid, const std::string& path) = 0;
+  virtual std::uint64_t OwnPidNamespace() = 0;
+};
+
+// Those of /proc.
+Processes& RealProcesses();
+
+// `text` with every byte that a terminal would obey, and everything that is not UTF-8, replaced by
+// '?'.
+std::string Printable(std::string_view text);
+
+}  // namespace tessera::watch

@@ -1,0 +1,268 @@
+#include "watch/snapshot.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "contract/names.h"
+
+namespace tessera::watch {
+namespace {
+
+using ProcessMap = std::map<pid_t, const ProcessEntry*>;
+
+FileIdentity IdentityOf(const std::string& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0) return {};
+  return {info.st_dev, info.st_ino};
+}
+
+void ReadDriver(const Sources& sources, Snapshot& snapshot) {
+  if (!sources.nvml) {
+    snapshot.driver = Fail(sources.nvml.error());
+    return;
+  }
+  driver::Nvml& nvml = **sources.nvml;
+  snapshot.driver = nvml.Driver();
+  const auto cards = nvml.Cards();
+  const auto usages = nvml.Usages();
+  if (!cards) return;
+  for (std::size_t i = 0; i < cards->size(); ++i) {
+    CardFacts facts;
+    facts.index = static_cast<int>(i);
+    facts.card = (*cards)[i];
+    if (usages && i < usages->size()) {
+      facts.usage = (*usages)[i];
+    } else if (!usages) {
+      facts.usage = Fail(usages.error());
+    }
+    snapshot.cards.push_back(std::move(facts));
+  }
+}
+
+CardFacts* FindCard(Snapshot& snapshot, const model::Uuid& uuid) {
+  const std::string text = model::ToString(uuid);
+  for (CardFacts& facts : snapshot.cards) {
+    if (!facts.card) continue;
+    if (facts.card->uuid == text) return &facts;
+    for (const driver::MigInstance& instance : facts.card->mig) {
+      if (instance.uuid == text) return &facts;
+    }
+  }
+  return nullptr;
+}
+
+// The processes of a slice and how each belongs to it. `claimed` are pids that slots of the ledger
+// name: candidates only.
+std::map<pid_t, Belongs> Members(const node::SliceRecord& record, const FileIdentity& ledger,
+                                 const std::set<pid_t>& claimed,
+                                 const std::vector<ProcessEntry>& all, Processes& processes) {
+  std::map<pid_t, Belongs> members;
+  for (const ProcessEntry& process : all) {
+    if (record.mount_namespace != 0 && process.mount_namespace == record.mount_namespace) {
+      members.emplace(process.identity.pid, Belongs::kMountNamespace);
+    } else if (process.identity == record.launcher) {
+      members.emplace(process.identity.pid, Belongs::kDescendant);
+    }
+  }
+  for (pid_t pid : claimed) {
+    if (members.contains(pid)) continue;
+    const std::optional<Mapped> mapped = processes.Maps(pid, ledger);
+    if (mapped && mapped->ledger) members.emplace(pid, Belongs::kMapsLedger);
+  }
+  // Children of members, until nothing changes; pids do not follow ancestry, so once through is not
+  // enough.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const ProcessEntry& process : all) {
+      if (members.contains(process.parent) &&
+          members.emplace(process.identity.pid, Belongs::kDescendant).second) {
+        changed = true;
+      }
+    }
+  }
+  return members;
+}
+
+std::string CutList(const std::vector<std::uint32_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size() && i < 3; ++i) {
+    text += (i ? ", " : "") + std::to_string(numbers[i]);
+  }
+  if (numbers.size() > 3) text += " and " + std::to_string(numbers.size() - 3) + " more";
+  return text;
+}
+
+void ReadFiles(SliceFacts& facts) {
+  const node::SliceRecord& record = facts.record;
+  facts.policy = node::ReadPolicy(record.directory + "/" + contract::kPolicyFile);
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t i = 0; i < record.slice.cards.size(); ++i) {
+    const bool known = facts.policy && i < facts.policy->cards.size();
+    sizes.push_back(known ? facts.policy->cards[i].physical_bytes : model::kMaxMemory);
+  }
+  facts.ledger = node::ReadLedger(node::LedgerPath(record.directory), sizes);
+  if (!facts.policy) facts.remarks.push_back("policy: " + facts.policy.error().message);
+  if (!facts.ledger) {
+    facts.remarks.push_back("ledger: " + facts.ledger.error().message);
+    return;
+  }
+  for (const std::string& remark : facts.ledger->remarks) {
+    facts.remarks.push_back("ledger: " + Printable(remark));
+  }
+  if (!facts.policy) return;
+  for (std::size_t i = 0; i < facts.ledger->cards.size() && i < facts.policy->cards.size(); ++i) {
+    const std::uint64_t held = facts.ledger->cards[i].held_bytes;
+    const std::uint64_t limit = facts.policy->cards[i].limit_bytes;
+    if (held <= limit) continue;
+    facts.remarks.push_back("ledger: " + model::MibText(held) + " held is above the limit of " +
+                            model::MibText(limit) + " (lowered below what was held, or forged)");
+  }
+}
+
+void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
+                  const ProcessMap& by_pid, SliceFacts& facts) {
+  const node::SliceRecord& record = facts.record;
+  const FileIdentity ledger_file = IdentityOf(node::LedgerPath(record.directory));
+  const FileIdentity policy_file = IdentityOf(record.directory + "/" + contract::kPolicyFile);
+  const std::uint64_t own_namespace = sources.processes->OwnPidNamespace();
+
+  std::map<pid_t, const node::LedgerSlotView*> slots;
+  if (facts.ledger) {
+    for (const node::LedgerSlotView& slot : facts.ledger->slots) {
+      if (!slot.live) continue;
+      const bool here = slot.pid_namespace == own_namespace;
+      const pid_t pid = here ? slot.owner.pid : static_cast<pid_t>(slot.host_pid);
+      if (pid > 0) slots.emplace(pid, &slot);
+    }
+  }
+  std::set<pid_t> claimed;
+  for (const auto& [pid, slot] : slots) claimed.insert(pid);
+
+  const std::map<pid_t, Belongs> members =
+      Members(record, ledger_file, claimed, all, *sources.processes);
+  for (const auto& [pid, by] : members) {
+    const auto entry = by_pid.find(pid);
+    if (entry == by_pid.end()) continue;
+    SliceProcess process;
+    process.process = *entry->second;
+    process.command_line = sources.processes->CommandLine(process.process);
+    process.by = by;
+    process.mapped = sources.processes->Maps(pid, ledger_file);
+    if (record.fencing == node::Fencing::kNamespace && policy_file.inode != 0) {
+      const std::optional<FileIdentity> seen = sources.processes->FileOf(
+          pid, std::string(contract::kSliceDir) + "/" + contract::kPolicyFile);
+      if (seen) process.policy_is_ours = *seen == policy_file;
+    }
+    process.held.assign(record.slice.cards.size(), 0);
+    process.driver.assign(record.slice.cards.size(), std::nullopt);
+    if (const auto slot = slots.find(pid); slot != slots.end()) {
+      process.slot = slot->second->index;
+      for (std::size_t i = 0; i < process.held.size() && i < slot->second->held.size(); ++i) {
+        process.held[i] = slot->second->held[i];
+      }
+    }
+    facts.processes.push_back(std::move(process));
+  }
+
+  std::vector<std::uint32_t> strangers;
+  for (const auto& [pid, slot] : slots) {
+    if (!members.contains(pid)) strangers.push_back(static_cast<std::uint32_t>(pid));
+  }
+  if (!strangers.empty()) {
+    facts.remarks.push_back("ledger: names pid " + CutList(strangers) + ", not in this slice");
+  }
+}
+
+void AddDriverFigures(Snapshot& snapshot) {
+  std::map<pid_t, SliceProcess*> process_of;
+  std::map<pid_t, SliceFacts*> slice_of;
+  for (SliceFacts& slice : snapshot.slices) {
+    for (SliceProcess& process : slice.processes) {
+      process_of.emplace(process.process.identity.pid, &process);
+      slice_of.emplace(process.process.identity.pid, &slice);
+    }
+  }
+  for (CardFacts& card : snapshot.cards) {
+    if (!card.usage) continue;
+    for (const driver::ProcessMemory& memory : card.usage->processes) {
+      const pid_t pid = static_cast<pid_t>(memory.pid);
+      const auto found = process_of.find(pid);
+      if (found == process_of.end()) {
+        snapshot.foreign.push_back({card.index, pid, {}, memory.bytes});
+        continue;
+      }
+      const std::vector<model::SliceCard>& slice_cards = slice_of[pid]->record.slice.cards;
+      bool ours = false;
+      for (std::size_t i = 0; i < slice_cards.size(); ++i) {
+        if (FindCard(snapshot, slice_cards[i].uuid) != &card) continue;
+        ours = true;
+        found->second->driver[i] = memory.bytes;
+      }
+      if (!ours) found->second->other_cards.push_back(card.index);
+    }
+  }
+}
+
+void AddPromises(Snapshot& snapshot) {
+  for (const SliceFacts& slice : snapshot.slices) {
+    for (std::size_t i = 0; i < slice.record.slice.cards.size(); ++i) {
+      const model::SliceCard& promise = slice.record.slice.cards[i];
+      CardFacts* card = FindCard(snapshot, promise.uuid);
+      if (card == nullptr) continue;
+      card->promised_bytes += promise.memory_bytes;
+      card->promised_cores += promise.cores;
+      card->slices += 1;
+      if (slice.ledger && i < slice.ledger->cards.size()) {
+        card->held_bytes += slice.ledger->cards[i].held_bytes;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Snapshot MakeSnapshot(const node::Inventory& inventory, const Sources& sources) {
+  Snapshot snapshot;
+  snapshot.taken_s = sources.clock->WallSeconds();
+  snapshot.broken = inventory.broken;
+  // Ledgers first: what a tenant takes between the two looks then shows at the driver only, and the
+  // next look settles it.
+  for (const node::SliceRecord& record : inventory.live) {
+    SliceFacts facts;
+    facts.record = record;
+    ReadFiles(facts);
+    snapshot.slices.push_back(std::move(facts));
+  }
+  ReadDriver(sources, snapshot);
+  const std::vector<ProcessEntry> all = sources.processes->All();
+  ProcessMap by_pid;
+  for (const ProcessEntry& process : all) by_pid.emplace(process.identity.pid, &process);
+  for (SliceFacts& facts : snapshot.slices) AddProcesses(sources, all, by_pid, facts);
+  AddDriverFigures(snapshot);
+  for (ForeignProcess& foreign : snapshot.foreign) {
+    const auto found = by_pid.find(foreign.pid);
+    if (found != by_pid.end()) foreign.command = sources.processes->CommandLine(*found->second);
+  }
+  AddPromises(snapshot);
+  return snapshot;
+}
+
+Snapshot TakeSnapshot(const std::string& state, const Sources& sources) {
+  const Result<node::StateRoot> root = node::FindStateRootToRead(state);
+  Result<node::Inventory> inventory = node::Inventory{};
+  if (root) inventory = node::Store(*root, *sources.clock).Read();
+  Snapshot snapshot = MakeSnapshot(inventory ? *inventory : node::Inventory{}, sources);
+  if (root) {
+    snapshot.state_path = root->path;
+    snapshot.state_note = root->note;
+  } else if (root.error().code != Code::kNotFound) {
+    snapshot.state_error = root.error();
+  }
+  if (!inventory) snapshot.state_error = inventory.error();
+  return snapshot;
+}
+
+}  // namespace tessera::watch
