@@ -14,7 +14,6 @@ OWN = {  # not in the 13.0 header: newer drivers have them, see memory_limits.h
     "nvmlDeviceGetMemoryLimits_v1": "nvmlDevice_t device, GetMemoryLimits_v1* limits",
 }
 UNGATED = {"nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown"}
-# Answer for a card that is gone as well: what identifies it is in the library's own memory.
 ONLY_NAMES = {"nvmlErrorString"}
 
 
@@ -46,7 +45,9 @@ def main():
     implemented = set()
     for source in options.sources:
         for name in re.findall(r"^nvmlReturn_t ([A-Z]\w+)\(", pathlib.Path(source).read_text(), flags=re.M):
-            implemented.add("nvml" + name)
+            # Helpers of one file have short names; what looks like NVML's must be NVML's.
+            if "nvml" + name in functions or re.match(r"Device|System|EventSet|Unit|Gpm|Get|Init|Shutdown", name):
+                implemented.add("nvml" + name)
     unknown = implemented - functions.keys()
     if unknown:
         sys.exit("generate.py: implemented but not in nvml.h: " + ", ".join(sorted(unknown)))
@@ -68,7 +69,7 @@ def main():
             devices = [n for n, p in zip(names, parameters.split(",")) if re.match(r"\s*nvmlDevice_t\s+\w+$", p)]
             if name == "nvmlDeviceGetDeviceHandleFromMigDeviceHandle":
                 devices = ["migDevice"]
-            gate = devices[0] if devices else "kNoDevice"
+            gate = devices[0] if devices else "nullptr"
             entry.append(f'  if (const nvmlReturn_t refused = Gate("{name}", {gate}); refused != NVML_SUCCESS) return refused;')
             for other in devices[1:]:
                 entry.append(f"  if (DeviceOf({other}) == nullptr) return NVML_ERROR_INVALID_ARGUMENT;")

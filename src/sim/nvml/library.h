@@ -19,10 +19,8 @@ struct Device {
   int mig;
 };
 
-inline constexpr nvmlDevice_t kNoDevice = nullptr;
-
 // Whether `call` may go on: NVML_ERROR_UNINITIALIZED, INVALID_ARGUMENT for a bad handle, GPU_IS_LOST, or an injected
-// fault's result. With kNoDevice only for functions that take none.
+// fault's result. The second form is for functions that take no device.
 nvmlReturn_t Gate(const char* call, nvmlDevice_t device);
 nvmlReturn_t Gate(const char* call, std::nullptr_t);
 
