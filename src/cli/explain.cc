@@ -49,18 +49,10 @@ class Explain : public Command {
     return code;
   }
 
-  Result<node::NewSlice> Wanted() const {
-    if (file_.empty()) return node::ParseRequest(text_, {"explain"});
-    Result<model::PodContainer> pod = ReadPodFile(file_);
-    if (!pod) return Fail(pod.error());
-    node::NewSlice wanted;
-    wanted.request = pod->request;
-    return wanted;
-  }
-
   int ExplainFit(const Context& context) {
-    const Result<node::NewSlice> wanted = Wanted();
-    if (!wanted) return Complain(context, kUsage, wanted.error().message);
+    const Result<Asked> asked = ReadAsked(text_, file_, {"explain"});
+    if (!asked) return Complain(context, kUsage, asked.error().message);
+    const node::NewSlice* wanted = &asked->wanted;
     const Result<model::Node> cards = node::ReadCards();
     if (!cards) return Complain(context, kFailed, cards.error().message);
     const Result<node::StateRoot> root = node::FindStateRootToRead(context.state_dir);

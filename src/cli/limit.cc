@@ -6,6 +6,7 @@
 #include "node/cards.h"
 #include "node/request_text.h"
 #include "node/store.h"
+#include "watch/watcher.h"
 
 namespace tessera::cli {
 namespace {
@@ -32,6 +33,7 @@ class Limit : public Command {
     if (!cards) return Complain(context, cards.error());
     Result<node::Changed> changed = node::Store(*root).SetLimits(*cards, name_, *change);
     if (!changed) return Complain(context, changed.error());
+    MoveSecondWall(context, changed->after);
     if (context.output == Output::kJson) {
       PrintJson(context, *changed);
     } else {
@@ -41,6 +43,15 @@ class Limit : public Command {
   }
 
  private:
+  // The fence holds the new limit whatever comes of this.
+  static void MoveSecondWall(const Context& context, const node::SliceRecord& record) {
+    Result<std::unique_ptr<driver::Nvml>> nvml = driver::OpenNvml({});
+    if (!nvml) return;
+    if (Status moved = watch::MatchSecondWall(**nvml, record); !moved) {
+      context.err << "tessera limit: " << moved.error().message << "\n";
+    }
+  }
+
   static int Complain(const Context& context, const Error& error) {
     context.err << "tessera limit: " << error.message << "\n";
     if (error.code == Code::kInvalidArgument) return kUsage;

@@ -4,11 +4,13 @@
 #include <ostream>
 
 #include "base/log.h"
+#include "cli/pod_file.h"
 #include "node/cards.h"
 #include "node/launcher.h"
 #include "node/program.h"
 #include "node/request_text.h"
 #include "node/store.h"
+#include "watch/watcher.h"
 
 namespace tessera::cli {
 namespace {
@@ -73,6 +75,8 @@ class RunCommand : public Command {
   void Declare(Options& options) override {
     options.Text("-m,--mem", text_.memory, "N[MiB|Gi]",
                  "card memory, on each card; a bare number is MiB");
+    options.Text("-f,--file", file_, "POD.yaml[:CONTAINER]",
+                 "take the request of a manifest's container; options given beside it win");
     options.Text("-c,--cores", text_.cores, "PERCENT",
                  "share of each card's compute, 1 to 100; recorded and shown, not enforced yet");
     options.Text("--card", text_.card, "INDEX|UUID[,...]", "only these cards");
@@ -95,8 +99,10 @@ class RunCommand : public Command {
 
   int Run(const Context& context) override {
     base::SetVerbose(verbose_);
-    Result<node::NewSlice> wanted = node::ParseRequest(text_, command_);
-    if (!wanted) return Complain(context, wanted.error());
+    Result<Asked> asked = ReadAsked(text_, file_, command_);
+    if (!asked) return Complain(context, asked.error());
+    const node::NewSlice* wanted = &asked->wanted;
+    command_ = asked->command;
     if (Result<std::string> around = node::SurroundingSlice()) {
       return Complain(context, {Code::kFailedPrecondition,
                                 "already inside slice '" + *around +
@@ -124,6 +130,7 @@ class RunCommand : public Command {
     if (wanted->request.cores > 0 || !text_.priority.empty()) {
       base::Detail("cores and priority are recorded and shown, not enforced yet");
     }
+    StartWatcher(*root, *record);
     context.out.flush();
     Error error = node::Launch(store, *record, {command_, *program, *library, require_fence_});
     return Complain(context, error);
@@ -133,6 +140,18 @@ class RunCommand : public Command {
   int Complain(const Context& context, const Error& error) {
     context.err << "tessera run: " << error.message << "\n";
     return ExitCodeOf(error);
+  }
+
+  // The slice runs without one as well: the fence does not need it.
+  static void StartWatcher(const node::StateRoot& root, const node::SliceRecord& record) {
+    Result<watch::WatcherStarted> watcher = watch::StartWatcher({root, record});
+    if (!watcher) {
+      base::Say(watcher.error().message +
+                ": a process that goes round the fence is found by `tessera doctor` only");
+    } else {
+      base::Detail(watcher->second_wall ? "behind the driver's own limit as well"
+                                        : "no second wall: " + watcher->second_wall_reason);
+    }
   }
 
   int DryRun(const Context& context, const node::NewSlice& wanted) {
@@ -161,7 +180,7 @@ class RunCommand : public Command {
   }
 
   node::RequestText text_;
-  std::string library_;
+  std::string file_, library_;
   std::vector<std::string> command_;
   bool require_fence_ = false, dry_run_ = false, verbose_ = false;
 };

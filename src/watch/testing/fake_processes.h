@@ -1,0 +1,36 @@
+// A /proc that a test writes down.
+#pragma once
+
+#include <map>
+
+#include "watch/processes.h"
+
+namespace tessera::watch::testing {
+
+class FakeProcesses : public Processes {
+ public:
+  std::vector<ProcessEntry> All() override { return all; }
+  std::string CommandLine(const ProcessEntry& process) override {
+    const auto found = command_lines.find(process.identity.pid);
+    return found == command_lines.end() ? process.command : found->second;
+  }
+  std::optional<Mapped> Maps(pid_t pid, const FileIdentity&) override {
+    const auto found = maps.find(pid);
+    if (found == maps.end()) return std::nullopt;
+    return found->second;
+  }
+  std::optional<FileIdentity> FileOf(pid_t pid, const std::string&) override {
+    const auto found = policies.find(pid);
+    if (found == policies.end()) return std::nullopt;
+    return found->second;
+  }
+  std::uint64_t OwnPidNamespace() override { return own_pid_namespace; }
+
+  std::vector<ProcessEntry> all;
+  std::map<pid_t, std::string> command_lines;
+  std::map<pid_t, Mapped> maps;
+  std::map<pid_t, FileIdentity> policies;
+  std::uint64_t own_pid_namespace = 4026531836;
+};
+
+}  // namespace tessera::watch::testing
