@@ -75,7 +75,8 @@ struct PolicyCard {                // 256 bytes
   std::uint32_t pci_domain;        //  52
   std::uint32_t pci_bus;           //  56
   std::uint32_t pci_device;        //  60
-  std::uint8_t reserved[192];      //  64
+  std::uint64_t context_bytes;     //  64  what one context takes on this card, measured by the agent; 0 = unknown
+  std::uint8_t reserved[184];      //  72
 };
 
 struct PolicyGate {               // 64 bytes, one cache line a card
@@ -109,7 +110,8 @@ struct LedgerCard {              // 128 bytes
   std::uint64_t denied_count;    //  16  atomic
   std::uint64_t denied_bytes;    //  24  atomic; size of the last refused request
   std::uint64_t recount_wanted;  //  32  atomic; not 0 after a process died inside a charge
-  std::uint8_t reserved[88];     //  40
+  std::uint64_t card_key;        //  40  atomic; hash of the card's UUID where no policy names the cards, else 0
+  std::uint8_t reserved[80];     //  48
 };
 
 struct LedgerHeader {            // offset 0, 512 bytes

@@ -28,6 +28,28 @@ void Unmap(void* data, std::size_t bytes);
 // Reads a small file whole (for /proc); bytes read, at most buffer.size().
 long ReadFile(const char* path, std::span<char> buffer);
 
+// What is known of an open file.
+struct FileFacts {
+  bool regular = false;
+  std::uint32_t owner = 0;  // uid
+  std::uint32_t mode = 0;   // permission bits
+  std::uint64_t bytes = 0;
+};
+// False when the descriptor cannot be looked at.
+bool Describe(int descriptor, FileFacts* facts);
+// Opens an existing file for reading and writing; a symbolic link at its end is an error (-ELOOP).
+int OpenNoFollow(const char* path);
+// Creates a file of `bytes` zero bytes, mode 0600, that did not exist before (-EEXIST). A descriptor or a negative errno.
+int CreateNew(const char* path, std::size_t bytes);
+// Gives the file a second name unless that exists (-EEXIST); removes a name.
+int Link(const char* from, const char* to);
+void Remove(const char* path);
+std::uint32_t UserId();
+// False only when the kernel knows no such process.
+bool ProcessExists(int pid);
+// The kernel's 8 random bytes of this program image (AT_RANDOM): others after an exec, the same after a fork.
+std::uint64_t ImageRandom();
+
 // Nanoseconds of CLOCK_MONOTONIC. Coarse: the value of the last tick (1-10 ms old), about 5 ns to read.
 std::uint64_t MonotonicNs();
 std::uint64_t CoarseMonotonicNs();

@@ -1,0 +1,123 @@
+#include "memory/contexts.h"
+
+#include "charge/charge.h"
+#include "memory/live.h"
+
+namespace tessera::fence {
+namespace {
+
+constexpr std::uint32_t kRecords = 1024;  // a power of two, below kMaxOwners
+
+struct Record {
+  std::uint64_t key;    // atomic; the CUcontext, 0 = free, kBeingMade while its other fields are written
+  std::int32_t card;
+  std::int32_t device;
+  std::uint64_t bytes;  // atomic
+  std::uint32_t cost_claimed;  // atomic
+};
+Record g_records[kRecords];
+constexpr std::uint64_t kBeingMade = 1;
+constexpr std::uint32_t kLongestProbe = 64;
+
+std::uint32_t Home(std::uint64_t key) {
+  return static_cast<std::uint32_t>((key * 0x9e3779b97f4a7c15u) >> 40) & (kRecords - 1);
+}
+
+std::uint32_t Lookup(std::uint64_t key) {
+  for (std::uint32_t k = 0, i = Home(key); k < kLongestProbe; ++k, i = (i + 1) & (kRecords - 1)) {
+    if (i != 0 && __atomic_load_n(&g_records[i].key, __ATOMIC_ACQUIRE) == key) return i;
+  }
+  return 0;
+}
+
+std::uint32_t Make(std::uint64_t key, int card, CUdevice device) {
+  for (std::uint32_t k = 0, i = Home(key); k < kLongestProbe; ++k, i = (i + 1) & (kRecords - 1)) {
+    Record& r = g_records[i];
+    std::uint64_t expected = 0;
+    if (i == 0 || !__atomic_compare_exchange_n(&r.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL,
+                                               __ATOMIC_RELAXED)) {
+      continue;
+    }
+    r.card = card;
+    r.device = device;
+    __atomic_store_n(&r.bytes, std::uint64_t{0}, __ATOMIC_RELAXED);
+    __atomic_store_n(&r.cost_claimed, 0u, __ATOMIC_RELAXED);
+    __atomic_store_n(&r.key, key, __ATOMIC_RELEASE);
+    return i;
+  }
+  return 0;
+}
+
+Place PlaceOfNew(CUcontext context) {
+  Place place;
+  CUdevice device = -1;
+  CUresult result = real::cuCtxGetDevice_v2(&device, context);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {  // before CUDA 13 only the current context can be asked
+    CUcontext current = nullptr;
+    if (real::cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context) return place;
+    result = real::cuCtxGetDevice(&device);
+  }
+  if (result != CUDA_SUCCESS) return place;
+  place.device = device;
+  place.card = CardOfDevice(device);
+  if (place.card == kUnknownCard) return place;
+  // Two threads may both make a record: allocations of either are found, since both are forgotten with the context.
+  place.context = Make(reinterpret_cast<std::uint64_t>(context), place.card, device);
+  return place;
+}
+
+void RefundGone(void*, const Allocation& allocation, std::uint64_t bytes) {
+  Refund(static_cast<int>(allocation.card), allocation.kind, bytes);
+}
+
+}  // namespace
+
+std::uint32_t ContextRecord(CUcontext context) {
+  return context == nullptr ? 0 : Lookup(reinterpret_cast<std::uint64_t>(context));
+}
+
+Place PlaceOf(CUcontext context) {
+  if (context == nullptr) return {};
+  const std::uint32_t record = Lookup(reinterpret_cast<std::uint64_t>(context));
+  if (record == 0) return PlaceOfNew(context);
+  return {g_records[record].card, record, g_records[record].device};
+}
+
+Place CurrentPlace() {
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return {};
+  return PlaceOf(context);
+}
+
+void AddContextBytes(std::uint32_t record, std::uint64_t bytes) {
+  if (record != 0) __atomic_fetch_add(&g_records[record].bytes, bytes, __ATOMIC_RELAXED);
+}
+
+std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most) {
+  if (record == 0) return 0;
+  std::uint64_t have = __atomic_load_n(&g_records[record].bytes, __ATOMIC_RELAXED), take;
+  do {
+    take = have < most ? have : most;
+  } while (!__atomic_compare_exchange_n(&g_records[record].bytes, &have, have - take, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  return take;
+}
+
+bool ClaimContextCost(std::uint32_t record) {
+  return record != 0 && __atomic_exchange_n(&g_records[record].cost_claimed, 1u, __ATOMIC_RELAXED) == 0;
+}
+
+void ForgetContext(std::uint32_t record) {
+  if (record == 0) return;
+  const std::uint64_t key = __atomic_load_n(&g_records[record].key, __ATOMIC_ACQUIRE);
+  // A record is used again only once nothing in the tables names it.
+  while (record != 0) {
+    LiveTable().TakeAll(record, ~0u, RefundGone, nullptr);
+    HandleTable().TakeAll(record, ~0u, RefundGone, nullptr);
+    Refund(g_records[record].card, Kind::kContext, TakeContextBytes(record, UINT64_MAX));
+    __atomic_store_n(&g_records[record].key, std::uint64_t{0}, __ATOMIC_RELEASE);
+    record = Lookup(key);
+  }
+}
+
+}  // namespace tessera::fence

@@ -1,0 +1,35 @@
+// The contexts of this process: which card each is on and what it was charged for itself.
+//
+// Thread safety: every function from any thread; lookups take no lock.
+// Invariant: record 0 is never used, so that an allocation's owner 0 means "no context".
+#pragma once
+
+#include <cstdint>
+
+#include "real.h"
+#include "slice/cards.h"
+
+namespace tessera::fence {
+
+// Where a call of the calling thread would allocate.
+struct Place {
+  int card = kUnknownCard;
+  std::uint32_t context = 0;  // record of the current context, 0 if there is none or no room for a record
+  CUdevice device = -1;
+};
+
+// Of the current context. kUnknownCard when the thread has none: the driver will say so itself.
+Place CurrentPlace();
+// Of a context that need not be current.
+Place PlaceOf(CUcontext context);
+// The record of a live context, 0 if it has none.
+std::uint32_t ContextRecord(CUcontext context);
+// Bytes that the context was charged for itself (creation, modules, heap).
+void AddContextBytes(std::uint32_t record, std::uint64_t bytes);
+std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most);
+// True once for each context: the caller charges its creation.
+bool ClaimContextCost(std::uint32_t record);
+// The context is gone: everything that it held is refunded. Its record may be used again.
+void ForgetContext(std::uint32_t record);
+
+}  // namespace tessera::fence

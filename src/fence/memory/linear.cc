@@ -1,0 +1,44 @@
+#include "memory/linear.h"
+
+#include "memory/pools.h"
+
+namespace tessera::fence::detail {
+
+bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind, Reservation& reserved) {
+  if (place.card < 0) return false;
+  Allocation allocation;
+  allocation.size = size;
+  allocation.owner = place.context;
+  allocation.card = static_cast<std::uint32_t>(place.card);
+  allocation.kind = kind;
+  std::uint64_t opened = 0, stale_bytes = 0;
+  Allocation stale;
+  if (!LiveTable().Insert(pointer, allocation, &opened, &stale, &stale_bytes)) return false;
+  if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
+  if (reserved.Keep(place.card, kind, opened)) return true;
+  if (LiveTable().Take(pointer, &allocation)) LiveTable().CloseBlocks(pointer, allocation);
+  return false;
+}
+
+Place PlaceOfPointer(CUdeviceptr pointer) {
+  Place place = CurrentPlace();
+  if (place.card != kUnknownCard) return place;
+  int device = -1;
+  if (real::cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) == CUDA_SUCCESS) {
+    place.device = device;
+    place.card = CardOfDevice(device);
+  }
+  return place;
+}
+
+void Freed(CUdeviceptr pointer, const Allocation& allocation) {
+  if (allocation.kind == Kind::kPool) {
+    PoolFreed(allocation.owner);
+    return;
+  }
+  Refund(static_cast<int>(allocation.card), allocation.kind, LiveTable().CloseBlocks(pointer, allocation));
+}
+
+void NotFreed(CUdeviceptr pointer, const Allocation& allocation) { LiveTable().PutBack(pointer, allocation); }
+
+}  // namespace tessera::fence::detail

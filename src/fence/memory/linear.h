@@ -1,0 +1,62 @@
+// Allocations that have an address and are charged by the blocks that they touch.
+#pragma once
+
+#include "memory/live.h"
+
+namespace tessera::fence {
+
+// Allocates through `allocate(CUdeviceptr*, std::uint64_t* size)`: it calls the driver and says how large the allocation became (it starts
+// as `size`). `*out` is written only on success. Driver errors are the driver's own.
+template <typename Allocate>
+CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocate&& allocate);
+
+// Frees with `release()` (a driver call) what may be an allocation of ours; unknown pointers go to the driver untouched.
+template <typename FreeCall>
+CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release);
+
+// The parts that need no template.
+namespace detail {
+// After the driver has allocated: puts the books right. False when it does not fit: the caller frees.
+bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind, Reservation& reserved);
+Place PlaceOfPointer(CUdeviceptr pointer);
+void Freed(CUdeviceptr pointer, const Allocation& allocation);
+void NotFreed(CUdeviceptr pointer, const Allocation& allocation);
+}  // namespace detail
+
+template <typename Allocate>
+CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocate&& allocate) {
+  Place place = CurrentPlace();
+  if (place.card == kForeignCard) return Refuse(place.card, size);
+  if (size > kMaxAllocation) return Refuse(place.card, size);
+  const std::uint64_t taken = size <= kShareLimit ? kBlockBytes : RoundToBlocks(size);
+  Reservation reserved(place.card, kind, place.card == kUnknownCard ? 0 : taken);
+  // A full slice may still have room in a block that it has paid for: only the driver knows.
+  if (place.card != kUnknownCard && !reserved.granted() && !(size <= kShareLimit && LiveTable().MayShare(size))) {
+    return Refuse(place.card, size);
+  }
+  CUdeviceptr pointer = 0;
+  const CUresult result = allocate(&pointer, &size);
+  if (result != CUDA_SUCCESS) return result;
+  if (place.card == kUnknownCard) place = detail::PlaceOfPointer(pointer);
+  if (!detail::Settle(pointer, size, place, kind, reserved)) {
+    real::cuMemFree_v2(pointer);
+    return Refuse(place.card, size);
+  }
+  *out = pointer;
+  return CUDA_SUCCESS;
+}
+
+template <typename FreeCall>
+CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release) {
+  Allocation allocation;
+  if (!LiveTable().Take(pointer, &allocation)) return release();
+  const CUresult result = release();
+  if (result == CUDA_SUCCESS) {
+    detail::Freed(pointer, allocation);
+  } else {
+    detail::NotFreed(pointer, allocation);
+  }
+  return result;
+}
+
+}  // namespace tessera::fence

@@ -1,0 +1,63 @@
+// What a program is told about memory: its slice. The driver is asked first, so that its errors and its checks stay.
+#include "charge/charge.h"
+#include "memory/contexts.h"
+#include "memory/live.h"
+#include "real.h"
+
+namespace tessera::fence {
+namespace {
+
+template <typename T>
+T Least(T a, std::uint64_t b) {
+  return static_cast<std::uint64_t>(a) < b ? a : static_cast<T>(b);
+}
+
+template <typename T>
+void ShowSlice(T* free, T* total) {
+  const Place place = CurrentPlace();
+  if (place.card == kUnknownCard) return;
+  const Figures figures = place.card == kForeignCard ? Figures{} : CardFigures(place.card);
+  if (free != nullptr) *free = Least(*free, figures.used < figures.limit ? figures.limit - figures.used : 0);
+  if (total != nullptr && place.card >= 0) *total = Least(*total, figures.limit);
+}
+
+template <typename T>
+void ShowTotal(T* bytes, CUdevice device) {
+  const int card = CardOfDevice(device);
+  if (card >= 0) *bytes = Least(*bytes, TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card)));
+}
+
+bool Shown() { return AttachSlice() == Mode::kFenced; }
+
+}  // namespace
+}  // namespace tessera::fence
+
+using namespace tessera::fence;
+
+extern "C" {
+
+CUresult CUDAAPI cuMemGetInfo_v2(size_t* free, size_t* total) {
+  const CUresult result = real::cuMemGetInfo_v2(free, total);
+  if (result == CUDA_SUCCESS && Shown()) ShowSlice(free, total);
+  return result;
+}
+
+CUresult CUDAAPI cuMemGetInfo(unsigned int* free, unsigned int* total) {
+  const CUresult result = real::cuMemGetInfo(free, total);
+  if (result == CUDA_SUCCESS && Shown()) ShowSlice(free, total);
+  return result;
+}
+
+CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  const CUresult result = real::cuDeviceTotalMem_v2(bytes, device);
+  if (result == CUDA_SUCCESS && bytes != nullptr && Shown()) ShowTotal(bytes, device);
+  return result;
+}
+
+CUresult CUDAAPI cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
+  const CUresult result = real::cuDeviceTotalMem(bytes, device);
+  if (result == CUDA_SUCCESS && bytes != nullptr && Shown()) ShowTotal(bytes, device);
+  return result;
+}
+
+}  // extern "C"

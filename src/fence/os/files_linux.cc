@@ -1,0 +1,76 @@
+// Files that the fence itself creates, and facts about the own program image.
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "os/os.h"
+
+namespace tessera::fence::os {
+namespace {
+
+// struct stat of the kernel differs between machines and libc's fstat is too new a symbol; statx is one for all, with the old call
+// as a fallback on kernels before 4.11.
+constexpr int kEmptyPath = 0x1000;  // AT_EMPTY_PATH
+
+int Result(long value) { return value < 0 ? -errno : static_cast<int>(value); }
+
+}  // namespace
+
+bool Describe(int descriptor, FileFacts* facts) {
+  struct statx found;
+  std::memset(&found, 0, sizeof found);
+  if (syscall(SYS_statx, descriptor, "", kEmptyPath, STATX_BASIC_STATS, &found) != 0) return false;
+  facts->regular = (found.stx_mode & 0170000) == 0100000;
+  facts->owner = found.stx_uid;
+  facts->mode = found.stx_mode & 07777;
+  facts->bytes = found.stx_size;
+  return true;
+}
+
+int OpenNoFollow(const char* path) {
+  return Result(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
+}
+
+int CreateNew(const char* path, std::size_t bytes) {
+  const int descriptor =
+      Result(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600));
+  if (descriptor < 0) return descriptor;
+  if (const int done = Result(syscall(SYS_ftruncate, descriptor, static_cast<long>(bytes))); done < 0) {
+    Close(descriptor);
+    Remove(path);
+    return done;
+  }
+  return descriptor;
+}
+
+int Link(const char* from, const char* to) {
+  return Result(syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+void Remove(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+
+std::uint32_t UserId() { return static_cast<std::uint32_t>(syscall(SYS_geteuid)); }
+
+bool ProcessExists(int pid) { return syscall(SYS_kill, pid, 0) == 0 || errno != ESRCH; }
+
+std::uint64_t ImageRandom() {
+  constexpr std::uint64_t kRandom = 25;  // AT_RANDOM
+  alignas(8) char buffer[1024];
+  const long bytes = ReadFile("/proc/self/auxv", buffer);
+  for (long at = 0; at + 16 <= bytes; at += 16) {
+    std::uint64_t pair[2];
+    std::memcpy(pair, buffer + at, sizeof pair);
+    if (pair[0] != kRandom || pair[1] == 0) continue;
+    std::uint64_t random;
+    std::memcpy(&random, reinterpret_cast<const void*>(pair[1]), sizeof random);
+    return random;
+  }
+  return 0;
+}
+
+}  // namespace tessera::fence::os

@@ -1,0 +1,203 @@
+#include "slice/environment.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "contract/hami_limit.h"
+#include "contract/names.h"
+#include "os/os.h"
+#include "slice/text.h"
+
+namespace tessera::fence {
+namespace {
+
+using contract::LimitValue;
+
+contract::PolicyFile g_policy;  // stands in for the file; written once, under the attach lock
+
+struct Variable {
+  char name[64];
+  const char* value;
+};
+
+Variable Indexed(const char* base, std::uint64_t index) {
+  Variable v;
+  Text(v.name, sizeof v.name) << std::string_view(base) << "_" << index;
+  v.value = os::Environment(v.name);
+  return v;
+}
+
+Variable Plain(const char* base) {
+  Variable v;
+  Text(v.name, sizeof v.name) << std::string_view(base);
+  v.value = os::Environment(v.name);
+  return v;
+}
+
+// False after writing slice.problem.
+bool Read(const Variable& variable, LimitValue (*parse)(std::string_view), const char* legal, Slice& slice,
+          std::uint64_t* value) {
+  if (variable.value == nullptr) return true;
+  const LimitValue parsed = parse(variable.value);
+  if (parsed.error == nullptr) {
+    *value = parsed.value;
+    return true;
+  }
+  Text(slice.problem, sizeof slice.problem)
+      << std::string_view(variable.name) << "='" << std::string_view(variable.value) << "': " << parsed.error
+      << ", legal is " << legal;
+  return false;
+}
+
+bool ReadChoices(Slice& slice) {
+  const Variable priority = Plain(contract::kEnvHamiPriority);
+  std::uint32_t level = static_cast<std::uint32_t>(contract::Priority::kLow);
+  if (priority.value != nullptr) {
+    const std::string_view text(priority.value);
+    if (text != "0" && text != "1") {
+      Text(slice.problem, sizeof slice.problem) << std::string_view(priority.name) << "='" << text
+                                                << "', legal is 0 (high) or 1 (low)";
+      return false;
+    }
+    level = text == "0" ? 0 : 1;
+  }
+  const Variable policy = Plain(contract::kEnvHamiCorePolicy);
+  contract::CorePolicy chosen = contract::CorePolicy::kDefault;
+  if (policy.value != nullptr) {
+    const std::string_view text(policy.value);
+    if (text == "force" || text == "FORCE") {
+      chosen = contract::CorePolicy::kForce;
+    } else if (text == "disable" || text == "DISABLE") {
+      chosen = contract::CorePolicy::kDisable;
+    } else if (text != "default" && text != "DEFAULT") {
+      Text(slice.problem, sizeof slice.problem) << std::string_view(policy.name) << "='" << text
+                                                << "', legal is default, force or disable";
+      return false;
+    }
+  }
+  g_policy.header.core_policy = static_cast<std::uint32_t>(chosen);
+  for (contract::PolicyCard& card : g_policy.cards) card.priority = level;
+  return true;
+}
+
+// Name of the ledger file: what is shared by processes with the same limits of the same user.
+void DefaultPath(char* path, std::size_t bytes) {
+  std::uint64_t hash = 1469598103934665603u;  // FNV-1a over the limits
+  for (const contract::PolicyCard& card : g_policy.cards) {
+    for (const std::uint64_t word : {card.limit_bytes, std::uint64_t{card.compute_percent}}) {
+      for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (word >> shift & 255)) * 1099511628211u;
+    }
+  }
+  (Text(path, bytes) << "/tmp/.tessera-ledger-" << os::UserId() << "-").Hex(hash);
+}
+
+// Opens the ledger at `path`, or makes it under another name first so that nobody ever sees a half-written one.
+int OpenOrCreate(const char* path) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const int existing = os::OpenNoFollow(path);
+    if (existing != -ENOENT) return existing;
+    char fresh[600];
+    Text text(fresh, sizeof fresh);
+    text << std::string_view(path) << "." << static_cast<std::uint64_t>(os::ThreadId()) << ".";
+    text.Hex(os::ImageRandom() ^ os::MonotonicNs());
+    if (text.full()) return -ENAMETOOLONG;
+    const int created = os::CreateNew(fresh, sizeof(contract::LedgerFile));
+    if (created < 0) return created;
+    void* map = os::MapShared(created, sizeof(contract::LedgerFile), os::Access::kReadWrite);
+    if (map != nullptr) {
+      contract::InitLedger(*static_cast<contract::LedgerFile*>(map));
+      os::Unmap(map, sizeof(contract::LedgerFile));
+    }
+    const int linked = map == nullptr ? -ENOMEM : os::Link(fresh, path);
+    os::Remove(fresh);
+    if (linked == 0) return created;
+    os::Close(created);
+    if (linked != -EEXIST) return linked;
+  }
+  return -EAGAIN;
+}
+
+// 0, or a negative errno.
+int MapLedger(const char* path, Slice& slice) {
+  const int file = OpenOrCreate(path);
+  if (file < 0) return file;
+  os::FileFacts facts;
+  int result = 0;
+  // A file that somebody else put there is somebody else's to change.
+  if (!os::Describe(file, &facts) || !facts.regular || facts.owner != os::UserId() || (facts.mode & 022) != 0) {
+    result = -EPERM;
+  } else if (facts.bytes < sizeof(contract::LedgerFile)) {
+    result = -EINVAL;
+  } else {
+    void* map = os::MapShared(file, facts.bytes, os::Access::kReadWrite);
+    if (map == nullptr) {
+      result = -ENOMEM;
+    } else if (contract::OpenLedger(map, facts.bytes, &slice.ledger).field != nullptr) {
+      os::Unmap(map, facts.bytes);
+      result = -EINVAL;
+    }
+  }
+  os::Close(file);
+  return result;
+}
+
+}  // namespace
+
+Mode AttachEnvironment(Slice& slice) {
+  bool any = false;
+  std::uint64_t memory = contract::kMaxBytes, cores = 100;
+  const Variable all_memory = Plain(contract::kEnvHamiMemoryLimit), all_cores = Plain(contract::kEnvHamiCoreLimit);
+  any = all_memory.value != nullptr || all_cores.value != nullptr;
+  if (!Read(all_memory, contract::ParseMemoryLimit, contract::kLegalMemoryLimit, slice, &memory) ||
+      !Read(all_cores, contract::ParseCoreLimit, contract::kLegalCoreLimit, slice, &cores)) {
+    return Mode::kRefused;
+  }
+  for (std::uint32_t i = 0; i < contract::kMaxCards; ++i) {
+    const Variable one_memory = Indexed(contract::kEnvHamiMemoryLimit, i);
+    const Variable one_cores = Indexed(contract::kEnvHamiCoreLimit, i);
+    any = any || one_memory.value != nullptr || one_cores.value != nullptr;
+    std::uint64_t bytes = memory, percent = cores;
+    if (!Read(one_memory, contract::ParseMemoryLimit, contract::kLegalMemoryLimit, slice, &bytes) ||
+        !Read(one_cores, contract::ParseCoreLimit, contract::kLegalCoreLimit, slice, &percent)) {
+      return Mode::kRefused;
+    }
+    contract::PolicyCard& card = g_policy.cards[i];
+    card.limit_bytes = card.ceiling_bytes = bytes;
+    card.compute_percent = static_cast<std::uint32_t>(percent);
+  }
+  if (!any) return Mode::kInert;
+  if (!ReadChoices(slice)) return Mode::kRefused;
+
+  contract::PolicyHeader& header = g_policy.header;
+  header.magic = contract::kPolicyMagic;
+  header.layout = contract::kPolicyLayout;
+  header.file_bytes = sizeof g_policy;
+  header.cards_offset = offsetof(contract::PolicyFile, cards);
+  header.card_stride = sizeof(contract::PolicyCard);
+  header.card_count = contract::kMaxCards;
+  header.gates_offset = offsetof(contract::PolicyFile, gates);
+  header.gate_stride = sizeof(contract::PolicyGate);
+  slice.policy = contract::PolicyView(reinterpret_cast<const std::byte*>(&g_policy), header);
+
+  char path[512];
+  int result = -ENOENT;
+  if (const char* cache = os::Environment(contract::kEnvHamiSharedCache); cache != nullptr && *cache == '/') {
+    Text text(path, sizeof path);
+    text << std::string_view(cache) << ".tessera-" << os::UserId();
+    if (!text.full()) result = MapLedger(path, slice);
+  }
+  if (result != 0) {
+    DefaultPath(path, sizeof path);
+    result = MapLedger(path, slice);
+  }
+  if (result == 0) {
+    slice.from_environment = true;
+    return Mode::kFenced;
+  }
+  Text(slice.problem, sizeof slice.problem)
+      << std::string_view(path) << ": no ledger can be had there (errno " << static_cast<std::uint64_t>(-result)
+      << "), legal is a file of this user that nobody else may write";
+  return Mode::kRefused;
+}
+
+}  // namespace tessera::fence

@@ -1,0 +1,114 @@
+#include "slice/slice.h"
+
+#include <cerrno>
+
+#include "contract/names.h"
+#include "os/os.h"
+#include "slice/environment.h"
+#include "slice/text.h"
+
+namespace tessera::fence {
+
+namespace detail {
+Mode g_mode = Mode::kUnknown;
+}
+
+namespace {
+
+using contract::LayoutFault;
+
+Slice g_slice;
+os::SpinMutex g_attach_lock;
+constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+
+void Problem(Text text, std::string_view file, const LayoutFault& fault) {
+  text << file << ": " << fault.field << " is " << fault.value << ", legal is " << fault.legal;
+}
+
+// kUnknown: there is no policy in that directory.
+Mode AttachDirectory(std::string_view directory, Slice& slice) {
+  char policy_path[512], ledger_path[512];
+  Text policy_text(policy_path, sizeof policy_path), ledger_text(ledger_path, sizeof ledger_path);
+  policy_text << directory << "/" << contract::kPolicyFile;
+  ledger_text << directory << "/" << contract::kLedgerFile;
+  Text problem(slice.problem, sizeof slice.problem);
+  if (ledger_text.full()) {
+    problem << contract::kEnvSliceDir << " is too long, legal is up to 500 bytes";
+    return Mode::kRefused;
+  }
+  const int policy = os::Open(policy_path, os::Access::kRead);
+  if (policy == -ENOENT || policy == -ENOTDIR) return Mode::kUnknown;
+  if (policy < 0) {
+    problem << policy_path << " cannot be opened (errno " << static_cast<std::uint64_t>(-policy)
+            << "), legal is a readable policy";
+    return Mode::kRefused;
+  }
+  const long policy_bytes = os::FileBytes(policy);
+  void* policy_map =
+      policy_bytes < 512 ? nullptr : os::MapShared(policy, static_cast<std::size_t>(policy_bytes), os::Access::kRead);
+  os::Close(policy);
+  const LayoutFault policy_fault = contract::OpenPolicy(
+      policy_map, policy_bytes < 0 ? 0 : static_cast<std::uint64_t>(policy_bytes), &slice.policy);
+  if (policy_fault.field != nullptr) {
+    Problem(problem, policy_path, policy_fault);
+    return Mode::kRefused;
+  }
+  const int ledger = os::Open(ledger_path, os::Access::kReadWrite);
+  if (ledger < 0) {
+    problem << ledger_path << " cannot be opened (errno " << static_cast<std::uint64_t>(-ledger)
+            << "), legal is a ledger that this process may write";
+    return Mode::kRefused;
+  }
+  const long ledger_bytes = os::FileBytes(ledger);
+  void* ledger_map = ledger_bytes < 512
+                         ? nullptr
+                         : os::MapShared(ledger, static_cast<std::size_t>(ledger_bytes), os::Access::kReadWrite);
+  os::Close(ledger);
+  const LayoutFault ledger_fault = contract::OpenLedger(
+      ledger_map, ledger_bytes < 0 ? 0 : static_cast<std::uint64_t>(ledger_bytes), &slice.ledger);
+  if (ledger_fault.field != nullptr) {
+    Problem(problem, ledger_path, ledger_fault);
+    return Mode::kRefused;
+  }
+  if (slice.ledger.card_count() < slice.policy.card_count()) {
+    Problem(problem, ledger_path,
+            {"card_count", slice.ledger.card_count(), "at least that of the policy"});
+    return Mode::kRefused;
+  }
+  return Mode::kFenced;
+}
+
+Mode Find(Slice& slice) {
+  if (const Mode mode = AttachDirectory(contract::kSliceDir, slice); mode != Mode::kUnknown) return mode;
+  if (const char* directory = os::Environment(contract::kEnvSliceDir); directory != nullptr) {
+    const Mode mode = AttachDirectory(directory, slice);
+    if (mode != Mode::kUnknown) return mode;
+    Text(slice.problem, sizeof slice.problem)
+        << contract::kEnvSliceDir << "='" << std::string_view(directory)
+        << "' holds no policy, legal is a slice directory";
+    return Mode::kRefused;
+  }
+  return AttachEnvironment(slice);
+}
+
+}  // namespace
+
+Mode detail::AttachSlow() {
+  if (!g_attach_lock.LockFor(kPatienceNs)) return Mode::kRefused;
+  Mode mode = __atomic_load_n(&g_mode, __ATOMIC_ACQUIRE);
+  if (mode == Mode::kUnknown) {
+    mode = Find(g_slice);
+    __atomic_store_n(&g_mode, mode, __ATOMIC_RELEASE);
+  }
+  g_attach_lock.Unlock();
+  return mode;
+}
+
+const Slice& TheSlice() { return g_slice; }
+
+const char* SliceProblem() {
+  if (AttachSlice() != Mode::kRefused) return "";
+  return g_slice.problem[0] != '\0' ? g_slice.problem : "the slice could not be attached in time";
+}
+
+}  // namespace tessera::fence

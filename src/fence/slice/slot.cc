@@ -1,0 +1,128 @@
+// This process' slot in the ledger: claimed at the first charge, again after a fork, taken over after an exec.
+#include <cstring>
+
+#include "os/os.h"
+#include "slice/slice.h"
+
+namespace tessera::fence {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+constexpr std::size_t kMaxResets = 8;
+
+os::SpinMutex g_claim_lock;
+contract::LedgerSlot* g_slot = nullptr;  // atomic
+void (*g_resets[kMaxResets])();
+
+// Who this process is. Filled under g_claim_lock, or by whoever sweeps first: the values are the same.
+struct Self {
+  std::uint64_t owner = 0;  // atomic; 0 = not known yet
+  std::uint64_t pid_namespace = 0;
+  std::uint64_t stack_start = 0;
+  bool sees_processes = false;  // /proc shows this pid namespace
+};
+Self g_self;
+
+Self ReadSelf() {
+  Self self;
+  const int pid = os::ProcessId();
+  const os::ProcessStat stat = os::ReadProcessStat(pid);
+  char line[32] = {};
+  os::ReadFile("/proc/self/stat", std::span<char>(line, sizeof line - 1));
+  int shown = 0;  // field 1: who /proc takes this process for
+  for (const char* at = line; *at >= '0' && *at <= '9'; ++at) shown = shown * 10 + (*at - '0');
+  self.sees_processes = stat.ok && shown == pid;
+  self.pid_namespace = os::PidNamespace();
+  self.stack_start = self.sees_processes ? stat.stack_start : 0;
+  self.owner = contract::MakeOwner(static_cast<std::uint64_t>(pid),
+                                   self.sees_processes ? stat.start_ticks : 0, contract::SlotState::kLive);
+  return self;
+}
+
+void AfterFork();
+
+const Self& Me() {
+  if (__atomic_load_n(&g_self.owner, __ATOMIC_ACQUIRE) == 0) {
+    static std::uint32_t watching_forks = 0;
+    if (__atomic_exchange_n(&watching_forks, 1u, __ATOMIC_ACQ_REL) == 0) os::OnFork(AfterFork);
+    const Self self = ReadSelf();
+    g_self.pid_namespace = self.pid_namespace;
+    g_self.stack_start = self.stack_start;
+    g_self.sees_processes = self.sees_processes;
+    __atomic_store_n(&g_self.owner, self.owner, __ATOMIC_RELEASE);
+  }
+  return g_self;
+}
+
+void AfterFork() {
+  __atomic_store_n(&g_slot, nullptr, __ATOMIC_RELAXED);
+  __atomic_store_n(&g_self.owner, std::uint64_t{0}, __ATOMIC_RELAXED);
+  g_claim_lock = os::SpinMutex();
+  for (auto reset : g_resets) {
+    if (reset != nullptr) reset();
+  }
+}
+
+contract::LedgerSlot* ClaimSlot() {
+  if (!g_claim_lock.LockFor(kPatienceNs)) return nullptr;
+  contract::LedgerSlot* slot = __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE);
+  if (slot == nullptr) {
+    const Self& me = Me();
+    contract::ClaimInfo info;
+    info.pid_namespace = me.pid_namespace;
+    info.stack_start = me.stack_start;
+    info.image_random = os::ImageRandom();
+    os::CommandName(std::span<char, 16>(info.command));
+    const contract::LedgerView& ledger = TheSlice().ledger;
+    const int index = contract::Claim(ledger, me.owner, info, os::MonotonicNs(), OwnerIsDead);
+    if (index >= 0) {
+      slot = &ledger.Slot(static_cast<std::uint32_t>(index));
+      __atomic_store_n(&g_slot, slot, __ATOMIC_RELEASE);
+    }
+  }
+  g_claim_lock.Unlock();
+  return slot;
+}
+
+}  // namespace
+
+contract::SlotCard* OwnSlot(std::uint32_t card) {
+  contract::LedgerSlot* slot = __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE);
+  if (slot == nullptr) slot = ClaimSlot();
+  return slot == nullptr ? nullptr : &slot->cards[card];
+}
+
+contract::LedgerSlot* OwnSlotOrNull() { return __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE); }
+
+bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner) {
+  const Self& me = Me();
+  if (!me.sees_processes || contract::OwnerStart(owner) == 0) return false;
+  const std::uint64_t space = contract::Load(slot.pid_namespace);
+  if (space != 0 && space != me.pid_namespace) return false;
+  const int pid = static_cast<int>(contract::OwnerPid(owner));
+  const os::ProcessStat stat = os::ReadProcessStat(pid);
+  // Where /proc hides other users' processes, a signal still tells whether they are there.
+  if (!stat.ok) return !os::ProcessExists(pid);
+  if (contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.start_ticks, contract::OwnerState(owner)) != owner) return true;
+  if (stat.Dead()) return true;
+  if (contract::OwnerState(owner) != contract::SlotState::kLive) return false;
+  const std::uint64_t stack = contract::Load(slot.stack_start);
+  return stack != 0 && stat.stack_start != 0 && stack != stat.stack_start;
+}
+
+void SweepSlice(std::uint64_t every_ns) {
+  const contract::LedgerView& ledger = TheSlice().ledger;
+  const std::uint64_t now = every_ns == 0 ? os::MonotonicNs() : os::CoarseMonotonicNs();
+  if (every_ns != 0 && !contract::SweepIsDue(ledger, now, every_ns)) return;
+  contract::Sweep(ledger, Me().owner, now, OwnerIsDead);
+}
+
+void ResetOnFork(void (*reset)()) {
+  for (auto& place : g_resets) {
+    void (*expected)() = nullptr;
+    if (place == reset) return;
+    if (__atomic_compare_exchange_n(&place, &expected, reset, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+  }
+}
+
+}  // namespace tessera::fence
