@@ -48,8 +48,15 @@ std::uint32_t Make(std::uint64_t key, int card, CUdevice device) {
   return 0;
 }
 
+// A forked child has no context of its parent.
+void Reset() {
+  for (Record& record : g_records) record = Record();
+}
+
 Place PlaceOfNew(CUcontext context) {
   Place place;
+  ResetOnFork(Reset);
+  ForgetTablesOnFork();
   CUdevice device = -1;
   CUresult result = real::cuCtxGetDevice_v2(&device, context);
   if (result == CUDA_ERROR_NOT_SUPPORTED) {  // before CUDA 13 only the current context can be asked

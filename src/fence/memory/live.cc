@@ -14,12 +14,10 @@ void ResetTables() {
 
 }  // namespace
 
-namespace detail {
-void (*const kResetTables)() = ResetTables;
-}
-
 AllocTable& LiveTable() { return g_live; }
 AllocTable& HandleTable() { return g_handles; }
+
+void ForgetTablesOnFork() { ResetOnFork(ResetTables); }
 
 CUresult Refuse(int card, std::uint64_t bytes) {
   CountDenial(card, bytes);

@@ -10,6 +10,8 @@
 namespace tessera::fence {
 
 AllocTable& LiveTable();    // device addresses
+// Called before the first entry is made: a forked child forgets what is its parent's.
+void ForgetTablesOnFork();
 AllocTable& HandleTable();  // arrays, mipmapped arrays, external memory: charged as a whole, by handle
 
 // True when this process' calls are accounted. Attaches on first use.
