@@ -12,7 +12,6 @@ extern "C" {
 extern char** environ;
 // Absent in musl, where the fence stays inert.
 [[gnu::weak]] int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
-extern void* __dso_handle;
 }
 
 namespace tessera::fence::os {
@@ -118,7 +117,7 @@ bool OnFork(void (*child)()) {
   if (index >= kMaxForkFunctions) return false;
   fork_functions[index] = child;
   if (index != 0) return true;
-  return __register_atfork(nullptr, nullptr, RunForkFunctions, __dso_handle) == 0;
+  return __register_atfork(nullptr, nullptr, RunForkFunctions, nullptr) == 0;
 }
 
 EnvironmentSwap::EnvironmentSwap(std::string_view name, char* assignment) {
