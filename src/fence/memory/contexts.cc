@@ -2,6 +2,7 @@
 
 #include "charge/charge.h"
 #include "memory/live.h"
+#include "memory/packed.h"
 
 namespace tessera::fence {
 namespace {
@@ -14,6 +15,8 @@ struct Record {
   std::int32_t device;
   std::uint64_t bytes;  // atomic
   std::uint32_t cost_claimed;  // atomic
+  std::uint32_t own;           // atomic; made by cuCtxCreate, so not primary
+  std::int32_t attached;       // atomic
 };
 Record g_records[kRecords];
 constexpr std::uint64_t kBeingMade = 1;
@@ -42,6 +45,8 @@ std::uint32_t Make(std::uint64_t key, int card, CUdevice device) {
     r.device = device;
     __atomic_store_n(&r.bytes, std::uint64_t{0}, __ATOMIC_RELAXED);
     __atomic_store_n(&r.cost_claimed, 0u, __ATOMIC_RELAXED);
+    __atomic_store_n(&r.own, 0u, __ATOMIC_RELAXED);
+    __atomic_store_n(&r.attached, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&r.key, key, __ATOMIC_RELEASE);
     return i;
   }
@@ -74,6 +79,7 @@ Place PlaceOfNew(CUcontext context) {
 }
 
 void RefundGone(void*, const Allocation& allocation, std::uint64_t bytes) {
+  if (allocation.kind == kPacked) return;  // with the others of its context
   Refund(static_cast<int>(allocation.card), allocation.kind, bytes);
 }
 
@@ -114,13 +120,52 @@ bool ClaimContextCost(std::uint32_t record) {
   return record != 0 && __atomic_exchange_n(&g_records[record].cost_claimed, 1u, __ATOMIC_RELAXED) == 0;
 }
 
+std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary) {
+  const auto key = reinterpret_cast<std::uint64_t>(context);
+  std::uint32_t record = Lookup(key);
+  if (record == 0) {
+    ResetOnFork(Reset);
+    ForgetTablesOnFork();
+    record = Make(key, CardOfDevice(device), device);
+  }
+  if (record != 0 && !primary) __atomic_store_n(&g_records[record].own, 1u, __ATOMIC_RELAXED);
+  return record;
+}
+
+std::uint32_t PrimaryRecord(CUdevice device) {
+  for (std::uint32_t i = 1; i < kRecords; ++i) {
+    if (__atomic_load_n(&g_records[i].key, __ATOMIC_ACQUIRE) > kBeingMade && g_records[i].device == device &&
+        __atomic_load_n(&g_records[i].own, __ATOMIC_RELAXED) == 0) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+bool PrimaryIsKnown(CUdevice device) {
+  const std::uint32_t record = PrimaryRecord(device);
+  return record != 0 && __atomic_load_n(&g_records[record].cost_claimed, __ATOMIC_RELAXED) != 0;
+}
+
+void ForgetPrimaryOf(CUdevice device) {
+  for (std::uint32_t record = PrimaryRecord(device); record != 0; record = PrimaryRecord(device)) {
+    ForgetContext(record);
+  }
+}
+
+std::int32_t AddAttachment(std::uint32_t record, std::int32_t change) {
+  return record == 0 ? 0 : __atomic_add_fetch(&g_records[record].attached, change, __ATOMIC_ACQ_REL);
+}
+
 void ForgetContext(std::uint32_t record) {
   if (record == 0) return;
   const std::uint64_t key = __atomic_load_n(&g_records[record].key, __ATOMIC_ACQUIRE);
   // A record is used again only once nothing in the tables names it.
   while (record != 0) {
-    LiveTable().TakeAll(record, ~0u, RefundGone, nullptr);
+    // Allocations from pools carry the number of their pool, which outlives contexts.
+    LiveTable().TakeAll(record, ~(1u << static_cast<unsigned>(Kind::kPool)), RefundGone, nullptr);
     HandleTable().TakeAll(record, ~0u, RefundGone, nullptr);
+    Refund(g_records[record].card, Kind::kArray, UnpackAll(record));
     Refund(g_records[record].card, Kind::kContext, TakeContextBytes(record, UINT64_MAX));
     __atomic_store_n(&g_records[record].key, std::uint64_t{0}, __ATOMIC_RELEASE);
     record = Lookup(key);

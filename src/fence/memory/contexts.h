@@ -29,6 +29,14 @@ void AddContextBytes(std::uint32_t record, std::uint64_t bytes);
 std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most);
 // True once for each context: the caller charges its creation.
 bool ClaimContextCost(std::uint32_t record);
+// A context that a call has just made, or handed out again. Its record.
+std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary);
+// Contexts that no call seen here has made are primary ones (the runtime's private tables retain them too).
+std::uint32_t PrimaryRecord(CUdevice device);
+bool PrimaryIsKnown(CUdevice device);
+void ForgetPrimaryOf(CUdevice device);
+// The old usage count beyond creation; the count after the change.
+std::int32_t AddAttachment(std::uint32_t record, std::int32_t change);
 // The context is gone: everything that it held is refunded. Its record may be used again.
 void ForgetContext(std::uint32_t record);
 

@@ -1,0 +1,171 @@
+// Contexts: charged for themselves when they are made; all that they held is refunded when they go.
+#include "memory/graphs.h"
+#include "memory/live.h"
+#include "memory/own_usage.h"
+#include "memory/pools.h"
+#include "real.h"
+
+namespace tessera::fence {
+namespace {
+
+enum class Primary { kNo, kYes };
+
+template <typename Make>
+CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& make) {
+  const int card = CardOfDevice(device);
+  if (card == kUnknownCard) return make(out);
+  if (card == kForeignCard) return Refuse(card, 0);
+  const std::uint64_t cost = ExpectedContextBytes(card);
+  Reservation reserved(card, Kind::kContext, cost);
+  if (!reserved.granted()) return Refuse(card, cost);
+  CUcontext context = nullptr;
+  const CUresult result = make(&context);
+  if (result != CUDA_SUCCESS) return result;
+  const std::uint32_t record = NoteContext(context, device, primary == Primary::kYes);
+  if (ClaimContextCost(record)) {
+    AddContextBytes(record, cost);
+    reserved.Keep(cost);
+    SettleByDriver(card, record);
+  }
+  *out = context;
+  return CUDA_SUCCESS;
+}
+
+CUresult EndContext(CUcontext context, CUresult (*end)(CUcontext)) {
+  const std::uint32_t record = ContextRecord(context);
+  const CUresult result = end(context);
+  if (result == CUDA_SUCCESS) ForgetContext(record);
+  return result;
+}
+
+// The primary context of the device is gone, with its pools' and graphs' memory.
+void EndPrimary(CUdevice device) {
+  ForgetPrimaryOf(device);
+  const int card = CardOfDevice(device);
+  SettlePoolsOf(card);
+  SettleGraphs(device);
+}
+
+bool PrimaryIsActive(CUdevice device) {
+  unsigned flags = 0;
+  int active = 1;
+  return real::cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active != 0;
+}
+
+CUresult ReleasePrimary(CUdevice device, CUresult (*release)(CUdevice)) {
+  const CUresult result = release(device);
+  if (result == CUDA_SUCCESS && Fenced() && !PrimaryIsActive(device)) EndPrimary(device);
+  return result;
+}
+
+CUresult ResetPrimary(CUdevice device, CUresult (*reset)(CUdevice)) {
+  const CUresult result = reset(device);
+  if (result == CUDA_SUCCESS && Fenced()) EndPrimary(device);
+  return result;
+}
+
+}  // namespace
+}  // namespace tessera::fence
+
+using namespace tessera::fence;
+
+extern "C" {
+
+CUresult CUDAAPI cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  if (!Fenced() || context == nullptr) return real::cuCtxCreate(context, flags, device);
+  return MakeContext(context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate(made, flags, device); });
+}
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  if (!Fenced() || context == nullptr) return real::cuCtxCreate_v2(context, flags, device);
+  return MakeContext(context, device, Primary::kNo,
+                     [&](CUcontext* made) { return real::cuCtxCreate_v2(made, flags, device); });
+}
+CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count, unsigned int flags,
+                                CUdevice device) {
+  if (!Fenced() || context == nullptr) return real::cuCtxCreate_v3(context, params, count, flags, device);
+  return MakeContext(context, device, Primary::kNo,
+                     [&](CUcontext* made) { return real::cuCtxCreate_v3(made, params, count, flags, device); });
+}
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device) {
+  if (!Fenced() || context == nullptr) return real::cuCtxCreate_v4(context, params, flags, device);
+  return MakeContext(context, device, Primary::kNo,
+                     [&](CUcontext* made) { return real::cuCtxCreate_v4(made, params, flags, device); });
+}
+
+CUresult CUDAAPI cuCtxDestroy(CUcontext context) {
+  if (!Fenced()) return real::cuCtxDestroy(context);
+  return EndContext(context, real::cuCtxDestroy);
+}
+CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context) {
+  if (!Fenced()) return real::cuCtxDestroy_v2(context);
+  return EndContext(context, real::cuCtxDestroy_v2);
+}
+
+// The old usage count: a context lives until it is detached as often as it was attached, creation included.
+CUresult CUDAAPI cuCtxAttach(CUcontext* context, unsigned int flags) {
+  const CUresult result = real::cuCtxAttach(context, flags);
+  if (result == CUDA_SUCCESS && Fenced() && context != nullptr) AddAttachment(PlaceOf(*context).context, 1);
+  return result;
+}
+CUresult CUDAAPI cuCtxDetach(CUcontext context) {
+  const std::uint32_t record = Fenced() ? ContextRecord(context) : 0;
+  const CUresult result = real::cuCtxDetach(context);
+  if (result == CUDA_SUCCESS && record != 0 && AddAttachment(record, -1) < 0) ForgetContext(record);
+  return result;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  if (!Fenced() || context == nullptr) return real::cuDevicePrimaryCtxRetain(context, device);
+  if (PrimaryIsActive(device) && PrimaryIsKnown(device)) return real::cuDevicePrimaryCtxRetain(context, device);
+  return MakeContext(context, device, Primary::kYes,
+                     [&](CUcontext* made) { return real::cuDevicePrimaryCtxRetain(made, device); });
+}
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
+  return ReleasePrimary(device, real::cuDevicePrimaryCtxRelease);
+}
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return ReleasePrimary(device, real::cuDevicePrimaryCtxRelease_v2);
+}
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device) { return ResetPrimary(device, real::cuDevicePrimaryCtxReset); }
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return ResetPrimary(device, real::cuDevicePrimaryCtxReset_v2);
+}
+
+// A green context is a partition of the primary one: what it adds is small and only the driver knows it.
+CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,
+                                  unsigned int flags) {
+  const CUresult result = real::cuGreenCtxCreate(context, description, device, flags);
+  if (result == CUDA_SUCCESS && Fenced()) SettleByDriver(CardOfDevice(device), PrimaryRecord(device));
+  return result;
+}
+CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx context) {
+  const CUresult result = real::cuGreenCtxDestroy(context);
+  if (result == CUDA_SUCCESS && Fenced()) {
+    const Place place = CurrentPlace();
+    SettleByDriver(place.card, place.context);
+  }
+  return result;
+}
+
+// Stack, printf buffer and device heap: the driver takes them at once or with the next launch.
+CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value) {
+  if (!Fenced()) return real::cuCtxSetLimit(limit, value);
+  const Place place = CurrentPlace();
+  if (place.card < 0 || place.context == 0) return real::cuCtxSetLimit(limit, value);
+  size_t before = 0;
+  const bool known = real::cuCtxGetLimit(&before, limit) == CUDA_SUCCESS;
+  // A heap that cannot fit is refused before the driver takes it.
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && known && value > before) {
+    Reservation fits(place.card, Kind::kContext, value - before);
+    if (!fits.granted()) return Refuse(place.card, value - before);
+  }
+  const Growth growth(place);
+  const CUresult result = real::cuCtxSetLimit(limit, value);
+  if (result != CUDA_SUCCESS || SettleByDriver(place.card, place.context)) return result;
+  const std::uint64_t taken = growth.Measure(value > UINT64_MAX / 2 ? UINT64_MAX : value * 2 + kBlockBytes);
+  ChargeTaken(place.card, Kind::kContext, taken);
+  AddContextBytes(place.context, taken);
+  return result;
+}
+
+}  // extern "C"

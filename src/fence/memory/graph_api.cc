@@ -1,0 +1,79 @@
+// Graphs that hold memory of their own. Others cost one load here.
+#include "compute/gate.h"
+#include "memory/graphs.h"
+#include "memory/live.h"
+#include "real.h"
+
+namespace tessera::fence {
+namespace {
+
+template <typename Make>
+CUresult MakeExec(CUgraphExec* out, CUgraph graph, Make&& make) {
+  if (!Fenced() || out == nullptr) return make();
+  const GraphNeed need = NeedOf(graph);
+  std::uint64_t reserved = 0;
+  if (need.sum != 0 && !detail::PrepareGraph(need, &reserved)) return detail::RefuseGraph(need);
+  const CUresult result = make();
+  if (result == CUDA_SUCCESS) NoteExec(*out, need);
+  if (need.sum != 0) detail::FinishGraph(need, reserved);
+  return result;
+}
+
+CUresult Launch(CUgraphExec exec, CUstream stream, CUresult (*launch)(CUgraphExec, CUstream)) {
+  PassGate();
+  if (!GraphMemorySeen()) return launch(exec, stream);
+  return WithGraphMemory(exec, [&] { return launch(exec, stream); });
+}
+
+}  // namespace
+}  // namespace tessera::fence
+
+using namespace tessera::fence;
+
+extern "C" {
+
+CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log, size_t bytes) {
+  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiate(exec, graph, error, log, bytes); });
+}
+CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log, size_t bytes) {
+  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiate_v2(exec, graph, error, log, bytes); });
+}
+CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiateWithFlags(exec, graph, flags); });
+}
+CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiateWithParams(exec, graph, params); });
+}
+CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
+                                                   CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiateWithParams_ptsz(exec, graph, params); });
+}
+
+CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream) {
+  return WithGraphMemory(exec, [&] { return real::cuGraphUpload(exec, stream); });
+}
+CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
+  return WithGraphMemory(exec, [&] { return real::cuGraphUpload_ptsz(exec, stream); });
+}
+CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream) { return Launch(exec, stream, real::cuGraphLaunch); }
+CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+  return Launch(exec, stream, real::cuGraphLaunch_ptsz);
+}
+
+CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec) {
+  GraphNeed need;
+  const bool known = FindExec(exec, &need);
+  if (known) ForgetExec(exec);  // before the driver may give the handle to another graph
+  const CUresult result = real::cuGraphExecDestroy(exec);
+  if (known && result != CUDA_SUCCESS) NoteExec(exec, need);
+  if (known && result == CUDA_SUCCESS) SettleGraphs(need.device);
+  return result;
+}
+
+CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device) {
+  const CUresult result = real::cuDeviceGraphMemTrim(device);
+  if (result == CUDA_SUCCESS && Fenced()) SettleGraphs(device);
+  return result;
+}
+
+}  // extern "C"

@@ -1,0 +1,52 @@
+// Memory of graphs: allocation nodes take card memory when their graph is first uploaded or launched, and keep it until it is trimmed. Charged by
+// what the driver says the graphs of the card have reserved.
+//
+// Thread safety: every function from any thread; no lock is held across a driver call.
+#pragma once
+
+#include <cstdint>
+
+#include "real.h"
+
+namespace tessera::fence {
+
+// Bytes that the allocation nodes of a graph may need at once (an upper bound), 0 where it has none.
+struct GraphNeed {
+  std::uint64_t sum = 0;   // of all nodes
+  std::uint64_t peak = 0;  // where each free node is taken into account in the order of creation
+  CUdevice device = -1;
+};
+GraphNeed NeedOf(CUgraph graph);
+// Remembers what an executable graph needs; forgets it.
+void NoteExec(CUgraphExec exec, const GraphNeed& need);
+void ForgetExec(CUgraphExec exec);
+// True once a graph with allocation nodes exists: until then a launch need not look further.
+bool GraphMemorySeen();
+bool FindExec(CUgraphExec exec, GraphNeed* need);
+// Makes the charge what the driver has reserved for graphs on the device.
+void SettleGraphs(CUdevice device);
+void SettleAllGraphs();
+
+// Around a call that may make the driver reserve memory for an executable graph.
+template <typename Call>
+CUresult WithGraphMemory(CUgraphExec exec, Call&& call);
+
+namespace detail {
+// False when the memory cannot be granted.
+bool PrepareGraph(const GraphNeed& need, std::uint64_t* reserved);
+void FinishGraph(const GraphNeed& need, std::uint64_t reserved);
+CUresult RefuseGraph(const GraphNeed& need);
+}  // namespace detail
+
+template <typename Call>
+CUresult WithGraphMemory(CUgraphExec exec, Call&& call) {
+  GraphNeed need;
+  if (!FindExec(exec, &need)) return call();
+  std::uint64_t reserved = 0;
+  if (!detail::PrepareGraph(need, &reserved)) return detail::RefuseGraph(need);
+  const CUresult result = call();
+  detail::FinishGraph(need, reserved);
+  return result;
+}
+
+}  // namespace tessera::fence
