@@ -151,7 +151,7 @@ class Inside:
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="tessera-case-"))
 
     def command(self, argv, mem=8000, name=None, cards=1, flags=()):
-        """`cards` > 1 asks for the first cards of the node, the same size on each."""
+        """`cards` > 1: a slice of `mem` MiB on each of so many cards."""
         argv = [str(a) for a in argv]
         if not self.fenced or mem is None:
             return argv
@@ -159,8 +159,7 @@ class Inside:
         if name:
             fence += ["--name", name]
         if cards > 1:
-            for card in range(cards):
-                fence += ["--card", str(card)]
+            fence += ["--cards", str(cards)]
         return fence + list(flags) + ["--"] + argv
 
     def environment(self, extra):
