@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "sim/cuda/context.h"
 #include "sim/cuda/cuda_abi.h"
@@ -16,7 +19,14 @@ namespace tessera::sim {
 
 enum class EngineKind : int { kNone = -1, kCompute = 0, kToCard = 1, kFromCard = 2 };  // as NodeState engines
 
-struct Capture;  // a stream's capture in progress (capture.h)
+struct Capture;        // a stream's capture in progress (capture.h)
+struct CaptureTip;     // one node that the stream's next captured node depends on (capture.h)
+struct Work;           // a piece of work and the points that it comes after (work.h)
+struct Moment;         // an end that is not known yet (work.h)
+struct GreenContext;   // green_context.cc
+
+struct Event;
+struct GraphNode;
 
 struct Stream {
   static constexpr HandleKind kKind = HandleKind::kStream;
@@ -27,9 +37,30 @@ struct Stream {
   Context* context = nullptr;
   unsigned flags = 0;
   int priority = 0;
+  GreenContext* green = nullptr;
   std::atomic<std::uint64_t> busy_until_ns{0};
   std::atomic<Capture*> capture{nullptr};
+  bool legacy = false;    // waits for the context's blocking streams, and they for it
+  bool internal = false;  // a lane of a graph: no handle, no queue depth, no barriers
+  std::atomic<std::uint32_t> owner_thread{0};  // per-thread default stream of this thread, 0 none
+
+  // Guarded by the mutex of work.cc.
+  std::uint64_t effects_until_ns = 0;  // some effect before the tail happens at its time, the last one then
+  std::deque<std::unique_ptr<Work>> waiting;  // held back by a wait on memory or a host function, in order
+  bool running = false;                       // the first of `waiting` runs its effect
+  std::shared_ptr<Moment> last;               // end of the last of `waiting`
+  std::vector<std::uint64_t> ends;            // ring: when the last works end, for the queue's depth
+  std::uint64_t ended = 0;
+
+  // Guarded by the mutex of capture.cc.
+  std::vector<CaptureTip> tips;
+
+  std::vector<CUstreamAttrValue> attributes;  // by id, empty until one is set
 };
+
+inline constexpr int kLeastPriority = 0, kGreatestPriority = -5;  // six levels, as cards since Pascal report
+
+CUresult MakeStream(Context& context, unsigned flags, int priority, GreenContext* green, CUstream* handle);
 
 // What a handle names in the current context: NULL the default stream of this call's form, CU_STREAM_LEGACY,
 // CU_STREAM_PER_THREAD, or a created stream. INVALID_HANDLE for anything else; errors of CurrentContext.
@@ -44,6 +75,8 @@ CUresult Enqueue(Stream& stream, EngineKind engine, std::uint64_t duration_ns, s
 CUresult Synchronize(Stream& stream);
 // Waits for all streams of a context.
 CUresult SynchronizeContext(Context& context);
+// The same for a context that ends, whatever state it is in.
+void SynchronizeForEnd(Context& context);
 
 inline bool Capturing(const Stream& stream) { return stream.capture.load(std::memory_order_acquire) != nullptr; }
 

@@ -1,0 +1,52 @@
+// Capture: streams that write a graph in the place of working.
+//
+// Rules (CUDA driver API, "cuStreamBeginCapture"): a capture begins on one stream, spreads to streams that wait for events
+// recorded in it, must be joined back and ended on the first. What would order captured work against other work is refused and
+// makes the capture invalid.
+//
+// Thread safety: all functions may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/cuda/graph.h"
+#include "sim/cuda/stream.h"
+
+namespace tessera::sim {
+
+struct CaptureTip {
+  GraphNode* node = nullptr;
+  CUgraphEdgeData edge{};
+};
+
+struct Capture {
+  std::uint64_t id = 0;
+  Graph* graph = nullptr;
+  bool own_graph = true;  // false: cuStreamBeginCaptureToGraph
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool invalid = false;
+  Stream* origin = nullptr;
+  std::uint32_t thread = 0;
+  std::vector<Stream*> streams;           // all that take part
+  std::vector<GraphNode*> unjoined_check;  // last nodes of streams that left
+};
+
+// Adds a node after the stream's tips and makes it the tip. The stream must be capturing.
+CUresult CaptureNode(Stream& stream, NodeParams params, GraphNode** node = nullptr);
+
+// CUDA_SUCCESS when the stream does not capture; else makes the capture invalid and answers STREAM_CAPTURE_UNSUPPORTED.
+CUresult RefuseCaptured(Stream& stream);
+// For a legacy stream: STREAM_CAPTURE_IMPLICIT, and the captures made invalid, when a blocking stream of its context captures.
+CUresult RefuseLegacyCapture(Stream& stream);
+// For cuCtxSynchronize: STREAM_CAPTURE_UNSUPPORTED when any stream of the context captures.
+CUresult RefuseContextCaptured(Context& context);
+
+// An event's part: what a wait or record means while capturing.
+CUresult CaptureRecord(Stream& stream, Event& event, bool external);
+CUresult CaptureWait(Stream& stream, Event& event, bool external);
+
+void DropFromCapture(Stream& stream);
+void EndCapturesOf(Context& context);
+
+}  // namespace tessera::sim
