@@ -29,7 +29,6 @@ struct Capture {
   Stream* origin = nullptr;
   std::uint32_t thread = 0;
   std::vector<Stream*> streams;           // all that take part
-  std::vector<GraphNode*> unjoined_check;  // last nodes of streams that left
 };
 
 // Adds a node after the stream's tips and makes it the tip. The stream must be capturing.

@@ -16,6 +16,7 @@
 
 #include "sim/cuda/handles.h"
 #include "sim/cuda/launch.h"
+#include "sim/cuda/work.h"
 
 namespace tessera::sim {
 
@@ -69,6 +70,8 @@ struct GraphNode {
   bool enabled = true;
   NodeParams params;
   std::vector<GraphEdge> before, behind;
+  std::unique_ptr<Stream> lane;  // where an executable graph's node runs
+  Point done;                    // end of its last run
 };
 
 struct Graph {
@@ -103,12 +106,46 @@ bool Reaches(const GraphNode& from, const GraphNode& to);
 
 CUresult FindGraph(CUgraph handle, Graph** graph);
 
-// Memory of allocation nodes (graph_memory.cc): addresses are fixed when the node is made, memory is taken at the first launch
-// and stays until it is trimmed or the executable graph ends.
+// Memory of allocation nodes (graph_memory.cc): addresses are fixed when the node is made; memory is taken at the first launch
+// and stays until it is trimmed, or no node names it and it is freed.
 CUresult PlaceAllocation(Context& context, CUDA_MEM_ALLOC_NODE_PARAMS& params);
+void RetainPlacement(CUdeviceptr address);
 void ForgetPlacement(CUdeviceptr address);
-CUresult BackAllocation(CUdeviceptr address);      // at launch
-void ReleaseAllocation(CUdeviceptr address);       // at a free node, or cuMemFree of a graph's allocation
+CUresult BackAllocation(CUdeviceptr address);      // a launch allocates: INVALID_VALUE when it is not free
+CUresult ReleaseAllocation(CUdeviceptr address);   // a free node, or a free of the program; INVALID_VALUE when not allocated
 bool IsGraphAllocation(CUdeviceptr address);
+bool AllocationInUse(CUdeviceptr address);
+void EndGraphMemoryOf(Context& context);
+
+// Work of a copy or fill node (graph_copy.cc).
+CUresult CheckCopy(const CUDA_MEMCPY3D& copy);
+CUresult CheckFill(const CUDA_MEMSET_NODE_PARAMS& fill);
+CUresult CopyWork(const Context& context, const CUDA_MEMCPY3D& copy, Work* work);
+CUresult FillWork(const Context& context, const CUDA_MEMSET_NODE_PARAMS& fill, Work* work);
+
+struct Conditional {
+  static constexpr HandleKind kKind = HandleKind::kConditional;
+  using Handle = CUgraphConditionalHandle;
+  CUgraphConditionalHandle handle{};
+  std::uint64_t graph_id = 0;
+  unsigned default_value = 0, flags = 0;
+};
+
+struct GraphExec {
+  static constexpr HandleKind kKind = HandleKind::kGraphExec;
+  using Handle = CUgraphExec;
+  CUgraphExec handle{};
+  std::unique_ptr<Graph> graph;
+  std::uint64_t flags = 0;
+  std::mutex mutex;  // launches
+  Point last;        // end of the last launch
+};
+
+// The node of an executable graph that stands for a node of the graph it was made from.
+GraphNode* NodeInExec(GraphExec& exec, const GraphNode& node);
+// Reads the parameters of a cuGraphAddNode-like call; `graph` gets what the node will own.
+CUresult ReadNodeParams(const CUgraphNodeParams& from, Context& context, NodeParams* to);
+CUresult ReadKernelParams(const CUDA_KERNEL_NODE_PARAMS& from, Context& context, KernelCall* to);
+CUresult LaunchGraph(GraphExec& exec, Stream& stream);
 
 }  // namespace tessera::sim

@@ -78,7 +78,6 @@ struct Module {
   std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
   std::map<std::string, Variable, std::less<>> variables;
   std::vector<CUdeviceptr> allocations;
-  std::map<std::string, std::uint64_t, std::less<>> texture_refs, surface_refs;
 };
 
 struct Kernel {
@@ -104,6 +103,7 @@ struct Library {
   std::map<Context*, Module*> modules;
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
   std::map<std::string, Variable, std::less<>> managed;
+  Context* managed_in = nullptr;  // primary context that is retained for them
 };
 
 // The driver's error for an image that is refused.

@@ -15,8 +15,6 @@
 
 namespace tessera::sim {
 
-void EndGraphMemoryOf(Context& context);
-
 namespace {
 
 std::atomic<std::uint64_t> next_stream_id{3};  // 1 and 2 are the legacy and per-thread streams' numbers
