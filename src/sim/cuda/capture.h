@@ -15,11 +15,6 @@
 
 namespace tessera::sim {
 
-struct CaptureTip {
-  GraphNode* node = nullptr;
-  CUgraphEdgeData edge{};
-};
-
 struct Capture {
   std::uint64_t id = 0;
   Graph* graph = nullptr;

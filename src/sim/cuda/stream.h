@@ -20,13 +20,18 @@ namespace tessera::sim {
 enum class EngineKind : int { kNone = -1, kCompute = 0, kToCard = 1, kFromCard = 2 };  // as NodeState engines
 
 struct Capture;        // a stream's capture in progress (capture.h)
-struct CaptureTip;     // one node that the stream's next captured node depends on (capture.h)
 struct Work;           // a piece of work and the points that it comes after (work.h)
 struct Moment;         // an end that is not known yet (work.h)
 struct GreenContext;   // green_context.cc
 
 struct Event;
 struct GraphNode;
+
+// One node that the stream's next captured node depends on.
+struct CaptureTip {
+  GraphNode* node = nullptr;
+  CUgraphEdgeData edge{};
+};
 
 struct Stream {
   static constexpr HandleKind kKind = HandleKind::kStream;
