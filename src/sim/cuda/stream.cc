@@ -143,14 +143,6 @@ SIM_API(cuStreamCreateWithPriority)(CUstream* handle, unsigned flags, int priori
 
 SIM_API(cuStreamCreate)(CUstream* handle, unsigned flags) { return impl_cuStreamCreateWithPriority(handle, flags, 0); }
 
-SIM_API(cuCtxGetStreamPriorityRange)(int* least, int* greatest) {
-  Context* context = nullptr;
-  SIM_TRY(CurrentContext(&context));
-  if (least != nullptr) *least = kLeastPriority;
-  if (greatest != nullptr) *greatest = kGreatestPriority;
-  return CUDA_SUCCESS;
-}
-
 SIM_API(cuStreamDestroy_v2)(CUstream handle) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
   Stream* stream = Find<Stream>(handle);
