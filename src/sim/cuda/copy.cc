@@ -201,9 +201,10 @@ void RunCopy(const CopyPlan& plan) {
 }
 
 CUresult SubmitCopy(Stream& stream, const CUDA_MEMCPY3D& copy) {
+  // Memory of a graph is not there yet while the graph is captured: addresses are looked at when it is launched.
+  if (Capturing(stream)) return CaptureCopy(stream, copy);
   CopyPlan plan;
   SIM_TRY(PlanCopy(*stream.context, copy, &plan));
-  if (Capturing(stream)) return CaptureCopy(stream, copy);
   if (plan.width == 0) return CUDA_SUCCESS;
   return Enqueue(stream, plan.engine, plan.duration_ns, [plan] { RunCopy(plan); });
 }
@@ -251,9 +252,9 @@ void RunFill(const FillPlan& plan) {
 }
 
 CUresult SubmitFill(Stream& stream, const CUDA_MEMSET_NODE_PARAMS& fill) {
+  if (Capturing(stream)) return CaptureMemset(stream, fill);
   FillPlan plan;
   SIM_TRY(PlanFill(*stream.context, fill, &plan));
-  if (Capturing(stream)) return CaptureMemset(stream, fill);
   if (!plan.destination) return CUDA_SUCCESS;
   return Enqueue(stream, EngineKind::kCompute, plan.duration_ns, [plan] { RunFill(plan); });
 }

@@ -1,5 +1,6 @@
 // Memory of graphs' allocation nodes: an address range per node, backed when a launch wants it.
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "sim/cuda/api.h"
@@ -27,6 +28,7 @@ std::map<CUdeviceptr, Placement>& Placements() {
   return *placements;
 }
 Totals totals[kMaxCards];
+std::atomic<int> placed{0};  // so that frees in programs without such nodes look no further
 
 void Unback(CUdeviceptr address, Placement& placement) {
   if (placement.memory == 0) return;
@@ -44,6 +46,7 @@ void DropIfDone(CUdeviceptr address) {
   InContext scope(*found->second.context);
   impl_cuMemAddressFree(address, found->second.bytes);
   Placements().erase(found);
+  placed.fetch_sub(1);
 }
 
 Placement* FindPlacement(CUdeviceptr address) {
@@ -77,6 +80,7 @@ CUresult PlaceAllocation(Context& context, CUDA_MEM_ALLOC_NODE_PARAMS& params) {
   placement.context = home;
   placement.bytes = bytes;
   Placements().emplace(params.dptr, placement);
+  placed.fetch_add(1);
   return CUDA_SUCCESS;
 }
 
@@ -132,6 +136,7 @@ CUresult ReleaseAllocation(CUdeviceptr address) {
 }
 
 bool IsGraphAllocation(CUdeviceptr address) {
+  if (placed.load(std::memory_order_acquire) == 0) return false;
   std::lock_guard lock(GraphMutex());
   return FindPlacement(address) != nullptr;
 }
@@ -153,6 +158,7 @@ void EndGraphMemoryOf(Context& context) {
     Unback(address, placement);
     impl_cuMemAddressFree(address, placement.bytes);
     Placements().erase(address);
+    placed.fetch_sub(1);
   }
 }
 

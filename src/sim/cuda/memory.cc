@@ -5,6 +5,7 @@
 #include <new>
 
 #include "sim/cuda/api.h"
+#include "sim/cuda/graph.h"
 #include "sim/cuda/array.h"
 #include "sim/cuda/external_memory.h"
 #include "sim/cuda/host_memory.h"
@@ -135,6 +136,7 @@ CUresult AllocateDevice(Context& context, std::uint64_t bytes, CUdeviceptr* poin
 }
 
 CUresult FreeDevice(CUdeviceptr pointer) {
+  if (IsGraphAllocation(pointer)) return ReleaseAllocation(pointer);
   MemoryLock lock;
   Range* range = FindRange(pointer);
   if (!range) return CUDA_ERROR_INVALID_VALUE;

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "sim/cuda/api.h"
+#include "sim/cuda/graph.h"
 #include "sim/cuda/physical.h"
 #include "sim/cuda/stream.h"
 
@@ -275,6 +276,10 @@ SIM_API(cuMemFreeAsync)(CUdeviceptr pointer, CUstream handle) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
   if (Capturing(*stream)) return CaptureFree(*stream, pointer);
+  if (IsGraphAllocation(pointer)) {
+    if (!AllocationInUse(pointer)) return CUDA_ERROR_INVALID_VALUE;
+    return Enqueue(*stream, EngineKind::kNone, 0, [pointer] { FreeDevice(pointer); });
+  }
   {
     MemoryLock lock;
     Range* range = FindRange(pointer);

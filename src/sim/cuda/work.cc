@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <queue>
 
+#include "sim/cuda/capture.h"
 #include "sim/cuda/device.h"
 #include "sim/state/node_state.h"
 
@@ -411,6 +412,7 @@ ContextStreams& StreamsOf(Context& context) {
 }
 
 CUresult Enqueue(Stream& stream, EngineKind engine, std::uint64_t duration_ns, std::function<void()> effect) {
+  if (const CUresult refused = RefuseLegacyCapture(stream); refused != CUDA_SUCCESS) return refused;
   Work work;
   work.engine = engine;
   work.duration_ns = duration_ns;
