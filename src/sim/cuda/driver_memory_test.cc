@@ -238,14 +238,14 @@ TEST_F(Memory, PointerAttributes) {
   unsigned type = 0;
   int ordinal = -9;
   CUcontext context{};
-  bool managed = true;
+  int managed = -1;
   unsigned long long id = 0, other = 0;
   EXPECT_EQ(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device + 5), CUDA_SUCCESS);
   EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
   EXPECT_EQ(CU(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, device), CUDA_SUCCESS);
   EXPECT_EQ(context, context_);
   EXPECT_EQ(CU(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device), CUDA_SUCCESS);
-  EXPECT_FALSE(managed);
+  EXPECT_EQ(managed, 0);
   EXPECT_EQ(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, device), CUDA_SUCCESS);
   const CUdeviceptr second = Alloc(1000);
   EXPECT_EQ(CU(cuPointerGetAttribute)(&other, CU_POINTER_ATTRIBUTE_BUFFER_ID, second), CUDA_SUCCESS);
