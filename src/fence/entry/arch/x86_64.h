@@ -5,7 +5,6 @@
  *   REAL name          the pointer real::name, which starts at its resolver.
  *   LAUNCH_THUNK name  the exported function: load the gate's pointer, compare the word with 0, jump to real::name; a closed
  *                      gate first calls tessera_wait_at_gate() with every argument register kept.
- *   FORWARDER name     a weak exported function that jumps to real::name.
  *   WRAPPER name       32-bit distance from tessera_wrappers to the exported function; NO_WRAPPER is 0.
  *
  *   DLSYM_CALLER       the register that carries the return address to the hook, after the arguments of dlsym; DLVSYM_CALLER.
@@ -121,23 +120,6 @@ tessera_wrappers:
 .endm
 
 .macro WRAPPERS_END
-  .section .note.GNU-stack, "", @progbits
-.endm
-
-.macro FORWARDERS_BEGIN
-  .text
-.endm
-
-.macro FORWARDER name
-  .p2align 4
-  .weak \name
-  .type \name, @function
-\name:
-  jmp *tessera_real_\name(%rip)
-  .size \name, . - \name
-.endm
-
-.macro FORWARDERS_END
   .section .note.GNU-stack, "", @progbits
 .endm
 
