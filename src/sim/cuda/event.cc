@@ -1,5 +1,4 @@
 #include "sim/cuda/event.h"
-#include "sim/cuda/pool.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -212,7 +211,6 @@ SIM_API(cuEventSynchronize)(CUevent handle) {
     point = event->point;
   }
   WaitFor(point);
-  TrimPoolsAtSynchronize(event->context->card);
   return Usable(*event->context);
 }
 
