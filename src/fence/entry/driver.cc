@@ -22,8 +22,7 @@ struct Adopted {
   ElfObject object;
 };
 constinit Adopted adopted[2] = {};
-constexpr EntryIndex kMaxEntries = 2048;
-constinit void* function_of[kMaxEntries] = {};  // atomic
+constinit void* function_of[kMostEntries] = {};  // atomic
 
 const char* SonameOf(Library library) {
   return library == Library::kCuda ? contract::kCudaLibrary : contract::kNvmlLibrary;
@@ -137,7 +136,6 @@ void* LibcFunction(const char* name) {
 }
 
 void AdoptFunction(EntryIndex entry, void* function) {
-  std::atomic_ref(*RealPointer(entry)).store(function, std::memory_order_relaxed);
   std::atomic_ref(function_of[entry]).store(function, std::memory_order_release);
 }
 
@@ -162,11 +160,14 @@ void* Substitute(EntryIndex entry, void* found) {
   return found == DriverFunction(entry) ? WrapperOf(entry) : found;
 }
 
-// Called by the resolvers of entry_table.S: where to go on for a call through real::NAME.
-extern "C" [[gnu::visibility("hidden")]] void* tessera_resolve(std::uint32_t index) {
+// Called by the code that a fresh real::NAME points to: where to go on. `pointer` is real::NAME itself.
+extern "C" [[gnu::visibility("hidden")]] void* tessera_resolve(std::uint32_t index, void** pointer) {
   const auto entry = static_cast<EntryIndex>(index);
   void* function = DriverFunction(entry);
-  if (function != nullptr) return function;
+  if (function != nullptr) {
+    std::atomic_ref(*pointer).store(function, std::memory_order_relaxed);
+    return function;
+  }
   const Library library = EntryLibrary(entry);
   if (library == Library::kCuda) {
     return reinterpret_cast<void*>(IsAdopted(library) ? NoDriverFunction : NoDriver);

@@ -16,11 +16,12 @@ struct Traits {
 
 #include "entry_names.inc"
 
+static_assert(kEntries <= kMostEntries);
+
 }  // namespace
 
 extern "C" {
 [[gnu::visibility("hidden")]] extern const std::int32_t tessera_wrappers[];
-[[gnu::visibility("hidden")]] extern void* tessera_real_begin[];
 }
 
 EntryIndex FindEntry(const char* name) {
@@ -41,7 +42,6 @@ Library EntryLibrary(EntryIndex entry) {
 bool IsHooked(EntryIndex entry) { return kTraits[entry].hooked; }
 std::int32_t SinceVersion(EntryIndex entry) { return kTraits[entry].since; }
 bool IsPerThread(EntryIndex entry) { return kTraits[entry].per_thread; }
-void** RealPointer(EntryIndex entry) { return &tessera_real_begin[entry]; }
 
 void* WrapperOf(EntryIndex entry) {
   const std::int32_t distance = tessera_wrappers[entry];

@@ -13,14 +13,14 @@ using EntryIndex = std::int32_t;
 inline constexpr EntryIndex kNoEntry = -1;
 
 EntryIndex FindEntry(const char* name);
+// The most entries that the tables may grow to.
+inline constexpr EntryIndex kMostEntries = 1100;
 EntryIndex EntryCount();
 const char* EntryName(EntryIndex entry);
 Library EntryLibrary(EntryIndex entry);
 bool IsHooked(EntryIndex entry);
 // The fence's own function, nullptr if the entry is passed on.
 void* WrapperOf(EntryIndex entry);
-// The pointer real::NAME.
-void** RealPointer(EntryIndex entry);
 
 // All ABI versions and stream forms of a driver function that cuGetProcAddress knows under one name.
 std::span<const std::uint16_t> VariantsOf(EntryIndex entry);

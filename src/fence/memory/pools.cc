@@ -19,7 +19,7 @@ struct Pool {
   std::int64_t live;    // atomic; allocations not yet freed
   Measured charge;
 };
-Pool g_pools[kRecords];
+constinit Pool g_pools[kRecords] = {};
 std::uint32_t g_dirty = 0;  // atomic
 
 void Reset() {

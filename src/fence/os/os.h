@@ -53,6 +53,8 @@ std::uint64_t ImageRandom();
 // Nanoseconds of CLOCK_MONOTONIC. Coarse: the value of the last tick (1-10 ms old), about 5 ns to read.
 std::uint64_t MonotonicNs();
 std::uint64_t CoarseMonotonicNs();
+// Nanoseconds since 1970, the clock of NVML's time stamps.
+std::uint64_t RealtimeNs();
 void SleepNs(std::uint64_t ns);
 
 // Waits until a wake, at most timeout_ns, or returns at once when *word != value. `word` may be in a shared, read-only

@@ -73,6 +73,7 @@ long ReadFile(const char* path, std::span<char> buffer) {
 
 std::uint64_t MonotonicNs() { return ReadClock(CLOCK_MONOTONIC); }
 std::uint64_t CoarseMonotonicNs() { return ReadClock(CLOCK_MONOTONIC_COARSE); }
+std::uint64_t RealtimeNs() { return ReadClock(CLOCK_REALTIME); }
 
 void SleepNs(std::uint64_t ns) {
   timespec left = ToTimespec(ns);

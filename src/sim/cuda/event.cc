@@ -1,4 +1,5 @@
 #include "sim/cuda/event.h"
+#include "sim/cuda/pool.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -211,6 +212,7 @@ SIM_API(cuEventSynchronize)(CUevent handle) {
     point = event->point;
   }
   WaitFor(point);
+  TrimPoolsAtSynchronize(event->context->card);
   return Usable(*event->context);
 }
 

@@ -43,6 +43,10 @@ const std::vector<StatedDuration>& StatedDurations() {
   return *durations;
 }
 
+// What the CUDA runtime documents for a launch that no card could do (cudaErrorInvalidConfiguration). The runtime hands on what the
+// driver says, and only the runtime launches kernels by CUkernel; the driver's own callers get INVALID_VALUE.
+constexpr auto kInvalidConfiguration = static_cast<CUresult>(9);
+
 constexpr unsigned kMaxGridX = 0x7FFFFFFF, kMaxGridYZ = 65535, kMaxBlock = 1024, kMaxBlockZ = 64;
 
 }  // namespace
@@ -146,7 +150,10 @@ CUresult Launch(CUfunction handle, const LaunchShape& shape, Stream& stream, voi
   SIM_TRY(FindFunction(handle, *stream.context, &function));
   if (function->context != stream.context) return CUDA_ERROR_INVALID_HANDLE;
   if (params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  SIM_TRY(CheckLaunch(*function, shape));
+  if (CUresult refused = CheckLaunch(*function, shape)) {
+    const bool from_runtime = KindOf(reinterpret_cast<std::uint64_t>(handle)) == HandleKind::kKernel;
+    return refused == CUDA_ERROR_INVALID_VALUE && from_runtime ? kInvalidConfiguration : refused;
+  }
   function->loaded.store(true, std::memory_order_relaxed);
 
   if (Capturing(stream)) {

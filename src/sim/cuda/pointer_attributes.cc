@@ -1,4 +1,4 @@
-// What a program can ask about an address. Boolean attributes are one byte, as `bool`.
+// What a program can ask about an address. Boolean attributes are written as int: the CUDA runtime reads four bytes.
 #include <cstring>
 #include <set>
 
@@ -55,26 +55,26 @@ CUresult Get(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       return CUDA_ERROR_NOT_SUPPORTED;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return Put(data, SyncBuffers().count(info.id) != 0);
+      return Put(data, int{SyncBuffers().count(info.id) != 0});
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Put(data, static_cast<unsigned long long>(info.id));
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return Put(data, info.managed);
+      return Put(data, int{info.managed});
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return Put(data, OrdinalOf(info));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return Put(data, legacy_ipc);
+      return Put(data, int{legacy_ipc});
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return Put(data, static_cast<CUdeviceptr>(info.mapping ? info.range->base : info.base));
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       return Put(data, static_cast<std::size_t>(info.mapping ? info.range->bytes : info.size));
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return Put(data, true);
+      return Put(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return Put(data, AllowedHandles(info));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return Put(data, !info.host && !info.managed);
+      return Put(data, int{!info.host && !info.managed});
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return Put(data, static_cast<unsigned>(AccessOf(info)));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -84,7 +84,7 @@ CUresult Get(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, con
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Put(data, static_cast<CUdeviceptr>(info.base));
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return Put(data, false);
+      return Put(data, 0);
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -107,7 +107,7 @@ void PutNothing(void* data, CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_MAPPED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      Put(data, false);
+      Put(data, 0);
       break;
     default:
       Put(data, std::uint64_t{0});
@@ -124,7 +124,7 @@ SIM_API(cuPointerGetAttribute)(void* data, CUpointer_attribute attribute, CUdevi
     // An address in a reservation is known, but nothing is mapped there.
     const Range* range = FindRange(pointer);
     const bool reserved = range && range->kind == RangeKind::kReservation;
-    if (reserved && attribute == CU_POINTER_ATTRIBUTE_MAPPED) return Put(data, false);
+    if (reserved && attribute == CU_POINTER_ATTRIBUTE_MAPPED) return Put(data, 0);
     if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return Put(data, static_cast<CUdeviceptr>(range->base));
     if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return Put(data, static_cast<std::size_t>(range->bytes));
     return CUDA_ERROR_INVALID_VALUE;

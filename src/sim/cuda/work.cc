@@ -10,6 +10,7 @@
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/device.h"
+#include "sim/cuda/pool.h"
 #include "sim/state/node_state.h"
 
 namespace tessera::sim {
@@ -422,11 +423,13 @@ CUresult Enqueue(Stream& stream, EngineKind engine, std::uint64_t duration_ns, s
 
 CUresult Synchronize(Stream& stream) {
   WaitFor(TailOf(stream));
+  TrimPoolsAtSynchronize(stream.context->card);
   return Usable(*stream.context);
 }
 
 CUresult SynchronizeContext(Context& context) {
   for (const Point& tail : TailsOf(context)) WaitFor(tail);
+  TrimPoolsAtSynchronize(context.card);
   return Usable(context);
 }
 

@@ -1,11 +1,10 @@
 /* x86-64 macros. What they promise, for another machine to repeat:
  *
- *   RESOLVER name, i   code that a fresh real::name points to: keeps every argument register, calls tessera_resolve(i), jumps
- *                      to what it returns.
- *   REAL name          the pointer real::name, which starts at its resolver.
+ *   REAL name, i       the pointer real::name and the code that it points to at first: keeps every argument register, calls
+ *                      tessera_resolve(i, &real::name), jumps to what that returns. Each in a section of its own, so that
+ *                      the linker drops those that nobody calls: a pointer costs every process a relocation at its start.
  *   LAUNCH_THUNK name  the exported function: load the gate's pointer, compare the word with 0, jump to real::name; a closed
  *                      gate first calls tessera_wait_at_gate() with every argument register kept.
- *   FORWARDER name     a weak exported function that jumps to real::name.
  *   WRAPPER name       32-bit distance from tessera_wrappers to the exported function; NO_WRAPPER is 0.
  *
  *   DLSYM_CALLER       the register that carries the return address to the hook, after the arguments of dlsym; DLVSYM_CALLER.
@@ -48,13 +47,14 @@
   .size \name, . - \name
 .endm
 
-.macro RESOLVERS_BEGIN
+.macro TABLE_BEGIN
   .text
   .p2align 4
   .type tessera_resolve_and_jump, @function
-tessera_resolve_and_jump:            /* on the stack: index, return address of the caller */
+tessera_resolve_and_jump:            /* on the stack: index, return address of the caller; in r11: address of the pointer */
   SAVE_ARGUMENTS
   movl 64(%rsp), %edi
+  movq %r11, %rsi
   call tessera_resolve
   movq %rax, %r11
   RESTORE_ARGUMENTS
@@ -63,28 +63,21 @@ tessera_resolve_and_jump:            /* on the stack: index, return address of t
   .size tessera_resolve_and_jump, . - tessera_resolve_and_jump
 .endm
 
-.macro RESOLVER name, index
+.macro REAL name, index
+  .section .text.tessera_resolver.\name, "ax", @progbits
 tessera_resolver_\name:
+  leaq tessera_real_\name(%rip), %r11
   pushq $\index
   jmp tessera_resolve_and_jump
-.endm
-
-.macro REAL_BEGIN
-  .data
-  .p2align 6
-  .globl tessera_real_begin
-  .hidden tessera_real_begin
-tessera_real_begin:
-.endm
-
-.macro REAL name
+  .section .data.tessera_real.\name, "aw", @progbits
+  .p2align 3
   .globl tessera_real_\name
   .hidden tessera_real_\name
 tessera_real_\name:
   .quad tessera_resolver_\name
 .endm
 
-.macro REAL_END
+.macro TABLE_END
   .text
 .endm
 
@@ -121,23 +114,6 @@ tessera_wrappers:
 .endm
 
 .macro WRAPPERS_END
-  .section .note.GNU-stack, "", @progbits
-.endm
-
-.macro FORWARDERS_BEGIN
-  .text
-.endm
-
-.macro FORWARDER name
-  .p2align 4
-  .weak \name
-  .type \name, @function
-\name:
-  jmp *tessera_real_\name(%rip)
-  .size \name, . - \name
-.endm
-
-.macro FORWARDERS_END
   .section .note.GNU-stack, "", @progbits
 .endm
 
