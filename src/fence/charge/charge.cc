@@ -56,6 +56,11 @@ Figures CardFiguresNow(int card) {
   return {Limit(card), contract::WordBytes(contract::Load(Book(card).total))};
 }
 
+bool IsFarFromLimit(int card, std::uint64_t bytes) {
+  const std::uint64_t used = contract::WordBytes(contract::LoadRelaxed(Book(card).total)), limit = Limit(card);
+  return used < limit && limit - used >= bytes;
+}
+
 std::uint64_t OwnBytes(int card, Kind kind) {
   const contract::LedgerSlot* slot = OwnSlotOrNull();
   if (slot == nullptr || card < 0) return 0;

@@ -30,6 +30,8 @@ struct Figures {
 Figures CardFigures(int card);
 // The same at this moment: after a sweep.
 Figures CardFiguresNow(int card);
+// Whether at least `bytes` more would be granted at this moment.
+bool IsFarFromLimit(int card, std::uint64_t bytes);
 // What this process holds as `kind`.
 std::uint64_t OwnBytes(int card, Kind kind);
 

@@ -4,6 +4,24 @@
 
 namespace tessera::fence::detail {
 
+namespace {
+
+// Written without synchronisation: a guess that is wrong costs a little time, nothing else.
+std::uint8_t g_opened_last[contract::kMaxCards];
+constexpr std::uint64_t kFarFromLimit = 64 * kBlockBytes;
+
+void Guess(int card, bool opened) {
+  std::uint8_t& place = g_opened_last[card];
+  const std::uint8_t now = opened ? 1 : 0;
+  if (__atomic_load_n(&place, __ATOMIC_RELAXED) != now) __atomic_store_n(&place, now, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+bool LikelyShares(int card) {
+  return card >= 0 && __atomic_load_n(&g_opened_last[card], __ATOMIC_RELAXED) == 0 && IsFarFromLimit(card, kFarFromLimit);
+}
+
 bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind, Reservation& reserved) {
   if (place.card < 0) return false;
   Allocation allocation;
@@ -15,6 +33,7 @@ bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind ki
   Allocation stale;
   if (!LiveTable().Insert(pointer, allocation, &opened, &stale, &stale_bytes)) return false;
   if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
+  if (size <= kShareLimit) Guess(place.card, opened != 0);
   if (reserved.Keep(place.card, kind, opened)) return true;
   if (LiveTable().Take(pointer, &allocation)) LiveTable().CloseBlocks(pointer, allocation);
   return false;

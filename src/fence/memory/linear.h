@@ -18,6 +18,8 @@ CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release);
 namespace detail {
 // After the driver has allocated: puts the books right. False when it does not fit: the caller frees.
 bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind, Reservation& reserved);
+// Whether the last small request on the card opened no block and the limit is so far away that it does not matter if this one does.
+bool LikelyShares(int card);
 Place PlaceOfPointer(CUdeviceptr pointer);
 void Freed(CUdeviceptr pointer, const Allocation& allocation);
 void NotFreed(CUdeviceptr pointer, const Allocation& allocation);
@@ -28,12 +30,13 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
   Place place = CurrentPlace();
   if (place.card == kForeignCard) return Refuse(place.card, size);
   if (size > kMaxAllocation) return Refuse(place.card, size);
-  const std::uint64_t taken = size <= kShareLimit ? kBlockBytes : RoundToBlocks(size);
-  Reservation reserved(place.card, kind, place.card == kUnknownCard ? 0 : taken);
+  const bool small = size <= kShareLimit;
+  std::uint64_t taken = small ? kBlockBytes : RoundToBlocks(size);
+  // Most small requests find room in a block that is charged. Far from the limit it is cheaper to see than to reserve.
+  if (place.card == kUnknownCard || (small && detail::LikelyShares(place.card))) taken = 0;
+  Reservation reserved(place.card, kind, taken);
   // A full slice may still have room in a block that it has paid for: only the driver knows.
-  if (place.card != kUnknownCard && !reserved.granted() && !(size <= kShareLimit && LiveTable().MayShare(size))) {
-    return Refuse(place.card, size);
-  }
+  if (!reserved.granted() && !(small && LiveTable().MayShare(size))) return Refuse(place.card, size);
   CUdeviceptr pointer = 0;
   const CUresult result = allocate(&pointer, &size);
   if (result != CUDA_SUCCESS) return result;

@@ -24,7 +24,7 @@ CUresult Refuse(int card, std::uint64_t bytes);
 class Reservation {
  public:
   Reservation(int card, Kind kind, std::uint64_t bytes) : card_(card), kind_(kind) {
-    granted_ = Reserve(card, kind, bytes);
+    granted_ = bytes == 0 || Reserve(card, kind, bytes);
     if (granted_) bytes_ = bytes;
   }
   ~Reservation() { Refund(card_, kind_, bytes_); }

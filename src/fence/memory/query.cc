@@ -12,13 +12,26 @@ T Least(T a, std::uint64_t b) {
   return static_cast<std::uint64_t>(a) < b ? a : static_cast<T>(b);
 }
 
+// The card of every context that this process can have, where the driver shows it one card only.
+int g_only_card = kUnknownCard;  // atomic
+
+int CurrentCard() {
+  if (const int only = __atomic_load_n(&g_only_card, __ATOMIC_RELAXED); only >= 0) return only;
+  const int card = CurrentPlace().card;
+  int count = 0;
+  if (card >= 0 && real::cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1) {
+    __atomic_store_n(&g_only_card, card, __ATOMIC_RELAXED);
+  }
+  return card;
+}
+
 template <typename T>
 void ShowSlice(T* free, T* total) {
-  const Place place = CurrentPlace();
-  if (place.card == kUnknownCard) return;
-  const Figures figures = place.card == kForeignCard ? Figures{} : CardFigures(place.card);
+  const int card = CurrentCard();
+  if (card == kUnknownCard) return;
+  const Figures figures = card == kForeignCard ? Figures{} : CardFigures(card);
   if (free != nullptr) *free = Least(*free, figures.used < figures.limit ? figures.limit - figures.used : 0);
-  if (total != nullptr && place.card >= 0) *total = Least(*total, figures.limit);
+  if (total != nullptr && card >= 0) *total = Least(*total, figures.limit);
 }
 
 template <typename T>

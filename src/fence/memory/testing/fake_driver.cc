@@ -1,0 +1,564 @@
+#include "memory/testing/fake_driver.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "slice/slice.h"
+
+namespace tessera::fence::testing {
+namespace {
+
+constexpr std::uint64_t kBlock = 2 * kMiB;
+constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 40;
+
+std::uint64_t Blocks(std::uint64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
+
+struct Context {
+  int card = 0;
+  bool alive = true;
+};
+
+struct Range {
+  std::uint64_t size = 0;
+  Context* context = nullptr;
+  std::uint64_t block = 0;  // base of the shared block of a small request
+  CUmemoryPool pool = nullptr;
+};
+
+struct Block {
+  Context* context = nullptr;
+  std::uint64_t used = 0;  // bump
+  int live = 0;
+};
+
+struct Pool {
+  int card = 0;
+  std::uint64_t reserved = 0, used = 0, threshold = 0;
+  bool destroyed = false;
+};
+
+struct Physical {
+  int card = 0;
+  std::uint64_t size = 0;
+  int handles = 0, mappings = 0;
+};
+
+struct Array {
+  Context* context = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+struct Driver {
+  std::recursive_mutex mutex;
+  std::uint64_t bytes[kCards] = {};
+  std::uint64_t next_address = kFirstAddress;
+  std::multimap<std::uint64_t, std::uint64_t> free_ranges;  // size -> address, reused at once
+  std::map<std::uint64_t, Range> ranges;
+  std::map<std::uint64_t, Block> blocks;
+  std::set<Pool*> pools;
+  Pool* default_pools[kCards] = {};
+  std::map<std::uint64_t, Physical> physical;
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> mappings;  // address -> size, handle
+  std::set<Array*> arrays;
+  std::set<Context*> contexts;
+  Context* primary[kCards] = {};
+  int primary_references[kCards] = {};
+  std::uint64_t next_handle = 0x1000;
+  CUresult fail = CUDA_SUCCESS;
+  int allocation_calls = 0;
+};
+
+Driver& D() {
+  static auto* driver = new Driver();
+  return *driver;
+}
+
+thread_local Context* t_current = nullptr;
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+CUresult Failing() {
+  ++D().allocation_calls;
+  const CUresult result = D().fail;
+  D().fail = CUDA_SUCCESS;
+  return result;
+}
+
+std::uint64_t TakeAddress(std::uint64_t bytes) {
+  if (const auto found = D().free_ranges.find(bytes); found != D().free_ranges.end()) {
+    const std::uint64_t address = found->second;
+    D().free_ranges.erase(found);
+    return address;
+  }
+  const std::uint64_t address = D().next_address;
+  D().next_address += bytes;
+  return address;
+}
+
+std::uint64_t Give(Context* context, std::uint64_t size) {
+  if (size > kMiB) {
+    const std::uint64_t address = TakeAddress(Blocks(size));
+    D().bytes[context->card] += Blocks(size);
+    D().ranges[address] = {size, context, 0, nullptr};
+    return address;
+  }
+  const std::uint64_t rounded = (size + 511) / 512 * 512;
+  for (auto& [base, block] : D().blocks) {
+    if (block.context != context || block.used + rounded > kBlock) continue;
+    const std::uint64_t address = base + block.used;
+    block.used += rounded;
+    ++block.live;
+    D().ranges[address] = {size, context, base, nullptr};
+    return address;
+  }
+  const std::uint64_t base = TakeAddress(kBlock);
+  D().bytes[context->card] += kBlock;
+  D().blocks[base] = {context, rounded, 1};
+  D().ranges[base] = {size, context, base, nullptr};
+  return base;
+}
+
+void TakeBack(std::uint64_t address) {
+  const Range range = D().ranges[address];
+  D().ranges.erase(address);
+  if (range.pool != nullptr) {
+    Pool* pool = reinterpret_cast<Pool*>(range.pool);
+    pool->used -= Blocks(range.size);
+    D().free_ranges.emplace(Blocks(range.size), address);
+    if (pool->destroyed && pool->used == 0) {
+      D().bytes[pool->card] -= pool->reserved;
+      D().pools.erase(pool);
+      delete pool;
+    }
+    return;
+  }
+  if (range.block == 0) {
+    D().bytes[range.context->card] -= Blocks(range.size);
+    D().free_ranges.emplace(Blocks(range.size), address);
+    return;
+  }
+  Block& block = D().blocks[range.block];
+  if (--block.live == 0) {
+    D().bytes[range.context->card] -= kBlock;
+    D().free_ranges.emplace(kBlock, range.block);
+    D().blocks.erase(range.block);
+  }
+}
+
+void TrimPool(Pool* pool, std::uint64_t keep) {
+  const std::uint64_t floor = keep > pool->used ? keep : pool->used;
+  if (pool->reserved > floor) {
+    D().bytes[pool->card] -= pool->reserved - floor;
+    pool->reserved = floor;
+  }
+}
+
+void EndContext(Context* context) {
+  std::vector<std::uint64_t> owned;
+  for (const auto& [address, range] : D().ranges) {
+    if (range.context == context && range.pool == nullptr) owned.push_back(address);
+  }
+  for (const std::uint64_t address : owned) TakeBack(address);
+  for (auto it = D().arrays.begin(); it != D().arrays.end();) {
+    Array* array = *it++;
+    if (array->context != context) continue;
+    D().bytes[context->card] -= Blocks(array->bytes);
+    D().arrays.erase(array);
+    delete array;
+  }
+  D().bytes[context->card] -= kContextBytes;
+  context->alive = false;
+  D().contexts.erase(context);
+  if (t_current == context) t_current = nullptr;
+}
+
+Context* NewContext(int card) {
+  auto* context = new Context{card, true};
+  D().contexts.insert(context);
+  D().bytes[card] += kContextBytes;
+  return context;
+}
+
+// --- the calls ---
+
+CUresult GetUuid(CUuuid* uuid, CUdevice device) {
+  if (device < 0 || device >= kCards) return CUDA_ERROR_INVALID_DEVICE;
+  std::memset(uuid->bytes, device + 1, 16);
+  return CUDA_SUCCESS;
+}
+CUresult GetCount(int* count) {
+  *count = kCards;
+  return CUDA_SUCCESS;
+}
+CUresult GetCurrent(CUcontext* context) {
+  *context = reinterpret_cast<CUcontext>(t_current);
+  return CUDA_SUCCESS;
+}
+CUresult SetCurrent(CUcontext context) {
+  t_current = reinterpret_cast<Context*>(context);
+  return CUDA_SUCCESS;
+}
+CUresult GetDeviceOf(CUdevice* device, CUcontext context) {
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = reinterpret_cast<Context*>(context)->card;
+  return CUDA_SUCCESS;
+}
+CUresult CreateContext(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice device) {
+  Lock lock(D().mutex);
+  if (device < 0 || device >= kCards) return CUDA_ERROR_INVALID_DEVICE;
+  t_current = NewContext(device);
+  *context = reinterpret_cast<CUcontext>(t_current);
+  return CUDA_SUCCESS;
+}
+CUresult DestroyContext(CUcontext context) {
+  Lock lock(D().mutex);
+  if (D().contexts.count(reinterpret_cast<Context*>(context)) == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  EndContext(reinterpret_cast<Context*>(context));
+  return CUDA_SUCCESS;
+}
+CUresult Retain(CUcontext* context, CUdevice device) {
+  Lock lock(D().mutex);
+  if (D().primary_references[device]++ == 0) D().primary[device] = NewContext(device);
+  *context = reinterpret_cast<CUcontext>(D().primary[device]);
+  return CUDA_SUCCESS;
+}
+CUresult ReleaseRetained(CUdevice device) {
+  Lock lock(D().mutex);
+  if (D().primary_references[device] == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--D().primary_references[device] == 0) EndContext(D().primary[device]);
+  return CUDA_SUCCESS;
+}
+CUresult GetState(CUdevice device, unsigned* flags, int* active) {
+  Lock lock(D().mutex);
+  *flags = 0;
+  *active = D().primary_references[device] > 0;
+  return CUDA_SUCCESS;
+}
+CUresult MemAlloc(CUdeviceptr* pointer, std::size_t size) {
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  if (pointer == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (t_current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *pointer = Give(t_current, size);
+  return CUDA_SUCCESS;
+}
+CUresult MemAllocPitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height, unsigned) {
+  *pitch = (width + 1023) / 1024 * 1024;  // more than the fence guesses
+  return MemAlloc(pointer, *pitch * height);
+}
+CUresult MemAllocManaged(CUdeviceptr* pointer, std::size_t size, unsigned) { return MemAlloc(pointer, size); }
+CUresult MemFree(CUdeviceptr pointer) {
+  Lock lock(D().mutex);
+  if (D().fail != CUDA_SUCCESS) return Failing();
+  if (D().ranges.count(pointer) == 0) return CUDA_ERROR_INVALID_VALUE;
+  TakeBack(pointer);
+  return CUDA_SUCCESS;
+}
+CUresult GetInfo(std::size_t* free, std::size_t* total) {
+  Lock lock(D().mutex);
+  if (t_current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const std::uint64_t all = std::uint64_t{64} << 30;
+  if (free != nullptr) *free = all - D().bytes[t_current->card];
+  if (total != nullptr) *total = all;
+  return free == nullptr && total == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+CUresult TotalMem(std::size_t* bytes, CUdevice device) {
+  if (device < 0 || device >= kCards) return CUDA_ERROR_INVALID_DEVICE;
+  *bytes = std::uint64_t{64} << 30;
+  return CUDA_SUCCESS;
+}
+CUresult GetPool(CUmemoryPool* pool, CUdevice device) {
+  Lock lock(D().mutex);
+  Pool*& found = D().default_pools[device];
+  if (found == nullptr) D().pools.insert(found = new Pool{device, 0, 0, 0, false});
+  *pool = reinterpret_cast<CUmemoryPool>(found);
+  return CUDA_SUCCESS;
+}
+CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
+  Lock lock(D().mutex);
+  auto* made = new Pool{props->location.id, 0, 0, 0, false};
+  D().pools.insert(made);
+  *pool = reinterpret_cast<CUmemoryPool>(made);
+  return CUDA_SUCCESS;
+}
+CUresult PoolDestroy(CUmemoryPool handle) {
+  Lock lock(D().mutex);
+  auto* pool = reinterpret_cast<Pool*>(handle);
+  TrimPool(pool, 0);
+  pool->destroyed = true;
+  if (pool->used == 0) {
+    D().pools.erase(pool);
+    delete pool;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult PoolTrim(CUmemoryPool pool, std::size_t keep) {
+  Lock lock(D().mutex);
+  TrimPool(reinterpret_cast<Pool*>(pool), keep);
+  return CUDA_SUCCESS;
+}
+CUresult PoolSet(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  Lock lock(D().mutex);
+  if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    reinterpret_cast<Pool*>(pool)->threshold = *static_cast<cuuint64_t*>(value);
+  }
+  return CUDA_SUCCESS;
+}
+CUresult PoolGet(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
+  Lock lock(D().mutex);
+  auto* pool = reinterpret_cast<Pool*>(handle);
+  if (D().pools.count(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) *static_cast<cuuint64_t*>(value) = pool->reserved;
+  if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) *static_cast<cuuint64_t*>(value) = pool->used;
+  return CUDA_SUCCESS;
+}
+CUresult AllocFromPool(CUdeviceptr* pointer, std::size_t size, CUmemoryPool handle, CUstream) {
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  auto* pool = reinterpret_cast<Pool*>(handle);
+  const std::uint64_t bytes = Blocks(size);
+  if (pool->used + bytes > pool->reserved) {
+    D().bytes[pool->card] += pool->used + bytes - pool->reserved;
+    pool->reserved = pool->used + bytes;
+  }
+  pool->used += bytes;
+  *pointer = TakeAddress(bytes);
+  D().ranges[*pointer] = {size, t_current, 0, handle};
+  return CUDA_SUCCESS;
+}
+CUresult AllocAsync(CUdeviceptr* pointer, std::size_t size, CUstream stream) {
+  CUmemoryPool pool;
+  GetPool(&pool, t_current->card);
+  return AllocFromPool(pointer, size, pool, stream);
+}
+CUresult FreeAsync(CUdeviceptr pointer, CUstream) { return MemFree(pointer); }
+CUresult IsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult Synchronize() {
+  Lock lock(D().mutex);
+  for (Pool* pool : D().pools) {
+    if (pool->reserved > pool->threshold) TrimPool(pool, pool->threshold);
+  }
+  return CUDA_SUCCESS;
+}
+CUresult SynchronizeStream(CUstream) { return Synchronize(); }
+CUresult Create(CUmemGenericAllocationHandle* handle, std::size_t size, const CUmemAllocationProp* prop, unsigned long long) {
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  *handle = D().next_handle++;
+  const bool device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  D().physical[*handle] = {device ? prop->location.id : -1, size, 1, 0};
+  if (device) D().bytes[prop->location.id] += size;
+  return CUDA_SUCCESS;
+}
+void DropPhysical(std::uint64_t handle) {
+  const Physical& p = D().physical[handle];
+  if (p.handles > 0 || p.mappings > 0) return;
+  if (p.card >= 0) D().bytes[p.card] -= p.size;
+  D().physical.erase(handle);
+}
+CUresult ReleaseHandle(CUmemGenericAllocationHandle handle) {
+  Lock lock(D().mutex);
+  const auto found = D().physical.find(handle);
+  if (found == D().physical.end() || found->second.handles == 0) return CUDA_ERROR_INVALID_VALUE;
+  --found->second.handles;
+  DropPhysical(handle);
+  return CUDA_SUCCESS;
+}
+CUresult Map(CUdeviceptr address, std::size_t size, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+  Lock lock(D().mutex);
+  const auto found = D().physical.find(handle);
+  if (found == D().physical.end()) return CUDA_ERROR_INVALID_VALUE;
+  ++found->second.mappings;
+  D().mappings[address] = {size, handle};
+  return CUDA_SUCCESS;
+}
+CUresult Unmap(CUdeviceptr address, std::size_t size) {
+  Lock lock(D().mutex);
+  bool any = false;
+  for (auto it = D().mappings.lower_bound(address); it != D().mappings.end() && it->first < address + size;) {
+    const std::uint64_t handle = it->second.second;
+    it = D().mappings.erase(it);
+    --D().physical[handle].mappings;
+    DropPhysical(handle);
+    any = true;
+  }
+  return any ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult RetainHandle(CUmemGenericAllocationHandle* handle, void* pointer) {
+  Lock lock(D().mutex);
+  const auto address = reinterpret_cast<std::uint64_t>(pointer);
+  for (const auto& [base, mapping] : D().mappings) {
+    if (address < base || address - base >= mapping.first) continue;
+    *handle = mapping.second;
+    ++D().physical[*handle].handles;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+CUresult CreateArray(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR* d) {
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  auto* array = new Array{t_current, d->Width * d->Height * 4};
+  D().arrays.insert(array);
+  D().bytes[t_current->card] += Blocks(array->bytes);
+  *handle = reinterpret_cast<CUarray>(array);
+  return CUDA_SUCCESS;
+}
+CUresult EndArray(CUarray handle) {
+  Lock lock(D().mutex);
+  auto* array = reinterpret_cast<Array*>(handle);
+  if (D().arrays.erase(array) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  D().bytes[array->context->card] -= Blocks(array->bytes);
+  delete array;
+  return CUDA_SUCCESS;
+}
+CUresult ArrayRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* out, CUarray handle, CUdevice) {
+  Lock lock(D().mutex);
+  out->size = reinterpret_cast<Array*>(handle)->bytes;
+  return CUDA_SUCCESS;
+}
+CUresult Import(CUexternalMemory* out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* d) {
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  *out = reinterpret_cast<CUexternalMemory>(new Array{t_current, d->size});
+  return CUDA_SUCCESS;
+}
+CUresult EndImport(CUexternalMemory memory) {
+  delete reinterpret_cast<Array*>(memory);
+  return CUDA_SUCCESS;
+}
+nvmlReturn_t NoNvml() { return NVML_ERROR_LIBRARY_NOT_FOUND; }
+
+void TakePlace() {
+  real::cuDeviceGetUuid_v2 = GetUuid;
+  real::cuDeviceGetCount = GetCount;
+  real::cuCtxGetCurrent = GetCurrent;
+  real::cuCtxSetCurrent = SetCurrent;
+  real::cuCtxGetDevice_v2 = GetDeviceOf;
+  real::cuCtxCreate_v4 = CreateContext;
+  real::cuCtxDestroy_v2 = DestroyContext;
+  real::cuDevicePrimaryCtxRetain = Retain;
+  real::cuDevicePrimaryCtxRelease_v2 = ReleaseRetained;
+  real::cuDevicePrimaryCtxGetState = GetState;
+  real::cuMemAlloc_v2 = MemAlloc;
+  real::cuMemAllocPitch_v2 = MemAllocPitch;
+  real::cuMemAllocManaged = MemAllocManaged;
+  real::cuMemFree_v2 = MemFree;
+  real::cuMemGetInfo_v2 = GetInfo;
+  real::cuDeviceTotalMem_v2 = TotalMem;
+  real::cuDeviceGetMemPool = GetPool;
+  real::cuMemPoolCreate = PoolCreate;
+  real::cuMemPoolDestroy = PoolDestroy;
+  real::cuMemPoolTrimTo = PoolTrim;
+  real::cuMemPoolSetAttribute = PoolSet;
+  real::cuMemPoolGetAttribute = PoolGet;
+  real::cuMemAllocFromPoolAsync = AllocFromPool;
+  real::cuMemAllocAsync = AllocAsync;
+  real::cuMemFreeAsync = FreeAsync;
+  real::cuStreamIsCapturing = IsCapturing;
+  real::cuCtxSynchronize = Synchronize;
+  real::cuStreamSynchronize = SynchronizeStream;
+  real::cuMemCreate = Create;
+  real::cuMemRelease = ReleaseHandle;
+  real::cuMemMap = Map;
+  real::cuMemUnmap = Unmap;
+  real::cuMemRetainAllocationHandle = RetainHandle;
+  real::cuArrayCreate_v2 = CreateArray;
+  real::cuArrayDestroy = EndArray;
+  real::cuArrayGetMemoryRequirements = ArrayRequirements;
+  real::cuImportExternalMemory = Import;
+  real::cuDestroyExternalMemory = EndImport;
+  real::nvmlInit_v2 = NoNvml;
+}
+
+contract::PolicyFile* g_policy = nullptr;
+contract::LedgerView g_ledger;
+std::string g_directory;
+
+void* MakeFile(const std::string& path, std::size_t bytes) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) std::abort();
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (map == MAP_FAILED) std::abort();
+  return map;
+}
+
+}  // namespace
+
+void Install() {
+  if (g_policy != nullptr) return;
+  TakePlace();
+  char name[] = "/tmp/tessera-fence-test-XXXXXX";
+  if (mkdtemp(name) == nullptr) std::abort();
+  g_directory = name;
+  g_policy = static_cast<contract::PolicyFile*>(MakeFile(g_directory + "/policy", sizeof *g_policy));
+  contract::PolicyHeader& h = g_policy->header;
+  h.magic = contract::kPolicyMagic;
+  h.layout = contract::kPolicyLayout;
+  h.file_bytes = sizeof *g_policy;
+  h.cards_offset = offsetof(contract::PolicyFile, cards);
+  h.card_stride = sizeof(contract::PolicyCard);
+  h.card_count = kCards;
+  h.gates_offset = offsetof(contract::PolicyFile, gates);
+  h.gate_stride = sizeof(contract::PolicyGate);
+  for (int i = 0; i < kCards; ++i) {
+    contract::PolicyCard& card = g_policy->cards[i];
+    // Not the driver's order: what counts is the UUID.
+    std::memset(card.uuid, kCards - i, 16);
+    card.limit_bytes = std::uint64_t{10} << 30;
+    card.ceiling_bytes = std::uint64_t{64} << 30;
+    card.compute_percent = 100;
+    card.context_bytes = kContextBytes;
+  }
+  auto* ledger = static_cast<contract::LedgerFile*>(MakeFile(g_directory + "/ledger", sizeof(contract::LedgerFile)));
+  contract::InitLedger(*ledger);
+  contract::OpenLedger(ledger, sizeof *ledger, &g_ledger);
+  setenv("TESSERA_SLICE_DIR", name, 1);
+  std::atexit([] {
+    unlink((g_directory + "/policy").c_str());
+    unlink((g_directory + "/ledger").c_str());
+    rmdir(g_directory.c_str());
+  });
+}
+
+// Cards of the driver and of the slice stand in opposite order.
+int SliceCard(int device) { return kCards - 1 - device; }
+
+std::uint64_t DriverBytes(int card) {
+  Lock lock(D().mutex);
+  return D().bytes[card];
+}
+void FailNext(CUresult result) {
+  Lock lock(D().mutex);
+  D().fail = result;
+}
+int AllocationCalls() {
+  Lock lock(D().mutex);
+  return D().allocation_calls;
+}
+void SetLimit(int card, std::uint64_t bytes) { contract::Store(g_policy->cards[SliceCard(card)].limit_bytes, bytes); }
+contract::LedgerView& Ledger() { return g_ledger; }
+std::uint64_t LedgerBytes(int card) { return contract::WordBytes(contract::Load(g_ledger.Card(SliceCard(card)).total)); }
+std::uint64_t Held(int card, contract::Kind kind) {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < g_ledger.SlotsInUse(); ++i) {
+    sum += contract::WordBytes(contract::Load(g_ledger.Slot(i).cards[SliceCard(card)].held[static_cast<int>(kind)]));
+  }
+  return sum;
+}
+std::uint64_t Denied(int card) { return contract::Load(g_ledger.Card(SliceCard(card)).denied_count); }
+const std::string& SliceDirectory() { return g_directory; }
+
+}  // namespace tessera::fence::testing

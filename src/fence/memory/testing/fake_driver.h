@@ -1,0 +1,36 @@
+// A driver for unit tests: hands out card memory as the real one does (blocks of 2 MiB, shared by small requests) and says what it has given.
+//
+// It takes the place of the driver by setting real::NAME, so the fence's wrappers run against it in the test's own process. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "contract/ledger_ops.h"
+#include "contract/policy_view.h"
+#include "real.h"
+
+namespace tessera::fence::testing {
+
+inline constexpr int kCards = 2;
+inline constexpr std::uint64_t kMiB = 1 << 20;
+inline constexpr std::uint64_t kContextBytes = 100 * kMiB;
+
+// Puts the fake driver in place, makes a slice of two cards in a new directory and points the fence to it. Once per process.
+void Install();
+// What the driver has given out on a card, context costs included.
+std::uint64_t DriverBytes(int card);
+// The next driver call of allocation fails with this.
+void FailNext(CUresult result);
+// How often the driver was asked to allocate.
+int AllocationCalls();
+
+// The slice.
+void SetLimit(int card, std::uint64_t bytes);
+contract::LedgerView& Ledger();
+std::uint64_t LedgerBytes(int card);
+std::uint64_t Held(int card, contract::Kind kind);
+std::uint64_t Denied(int card);
+const std::string& SliceDirectory();
+
+}  // namespace tessera::fence::testing
