@@ -77,24 +77,31 @@ bool WalkFromCaller(const LoadedObject& object, void* context) {
   return false;
 }
 
-// The object that holds the caller, as the handle that libc knows it by.
-void* HandleOf(const void* caller) {
-  using Dladdr1 = int (*)(const void*, Dl_info*, void**, int);
-  constexpr int kLinkMap = 2;  // RTLD_DL_LINKMAP
-  const auto dladdr1 = reinterpret_cast<Dladdr1>(LibcFunction("dladdr1"));
+// A search from the object that holds the caller through what it depends on, which is where RTLD_DEFAULT looks after the global
+// scope. The object's own record is no handle before somebody has opened it.
+void* AskCallersScope(const Query& query, const void* caller) {
+  using Dladdr = int (*)(const void*, Dl_info*);
+  using Dlopen = void* (*)(const char*, int);
+  using Dlclose = int (*)(void*);
+  const auto dladdr = reinterpret_cast<Dladdr>(LibcFunction("dladdr"));
+  const auto dlopen = reinterpret_cast<Dlopen>(LibcFunction("dlopen"));
+  const auto dlclose = reinterpret_cast<Dlclose>(LibcFunction("dlclose"));
+  if (dladdr == nullptr || dlopen == nullptr || dlclose == nullptr) return nullptr;
   Dl_info info;
-  void* map = nullptr;
-  if (dladdr1 == nullptr || dladdr1(caller, &info, &map, kLinkMap) == 0) return nullptr;
-  return map;
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return nullptr;
+  void* handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;  // the program itself: its scope is the global one
+  void* found = query.AskLibc(handle);
+  dlclose(handle);
+  return found;
 }
 
 // The search found the fence's own symbol: what stands behind it? Without a driver in that scope, nothing does.
 void* BehindFence(const Query& query, const void* caller) {
-  void* wrapper = WrapperOf(query.entry);
   if (void* next = query.AskLibc(RTLD_NEXT)) return Substitute(query.entry, next);
-  void* handle = HandleOf(caller);
-  void* local = handle != nullptr ? query.AskLibc(handle) : nullptr;
-  if (local == nullptr || local == wrapper) return nullptr;
+  if (DriverFunction(query.entry) == nullptr) return nullptr;
+  void* local = AskCallersScope(query, caller);
+  if (local == nullptr || local == WrapperOf(query.entry)) return nullptr;
   return Substitute(query.entry, local);
 }
 

@@ -33,6 +33,8 @@ def main():
     for tag in ("TEXTREL", "INIT)", "FINI)", "INIT_ARRAY", "FINI_ARRAY", "RPATH", "RUNPATH"):
         if f"({tag}" in dynamic:
             broken.append(f"the dynamic section has {tag.rstrip(')')}: nothing may run or be searched at load")
+    if re.search(r"\(FLAGS\).*SYMBOLIC", dynamic) or "(SYMBOLIC)" in dynamic:
+        broken.append("marked SYMBOLIC: its own RTLD_DEFAULT would not be the program's")
     if "NODELETE" not in dynamic:
         broken.append("not marked NODELETE: a dlclose would unmap code that others hold pointers to")
     for line in run("readelf", "-lW", library).splitlines():
