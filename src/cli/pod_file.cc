@@ -42,22 +42,11 @@ Result<Asked> ReadAsked(const node::RequestText& text, const std::string& file,
     return Fail(Code::kInvalidArgument, "command: missing: container '" + pod->container +
                                             "' names none; give it after --");
   }
-  node::RequestText options = text;
-  if (options.memory.empty()) options.memory = "1";  // replaced by the container's below
-  Result<node::NewSlice> wanted = node::ParseRequest(options, asked.command);
-  if (!wanted) return Fail(wanted.error());
-  model::Request& request = wanted->request;
-  const model::Request& from = pod->request;
-  if (text.memory.empty()) {
-    request.memory_bytes = from.memory_bytes;
-    request.memory_percent = from.memory_percent;
+  if (text.name.empty() && model::CheckName("name", pod->container)) {
+    pod->request.name = pod->container;
   }
-  if (text.cores.empty()) request.cores = from.cores;
-  if (text.card.empty()) request.only_cards = from.only_cards;
-  if (text.card.empty() && text.cards.empty()) request.card_count = from.card_count;
-  if (text.priority.empty()) request.priority = from.priority;
-  if (text.policy.empty()) request.policy = from.policy;
-  if (text.name.empty() && model::CheckName("name", pod->container)) request.name = pod->container;
+  Result<node::NewSlice> wanted = node::ParseRequest(text, asked.command, &pod->request);
+  if (!wanted) return Fail(wanted.error());
   asked.wanted = std::move(*wanted);
   return asked;
 }

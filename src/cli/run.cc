@@ -61,7 +61,7 @@ std::string CardsText(const model::Node& node, const std::vector<model::SliceCar
   std::string text;
   for (const model::SliceCard& promised : cards) {
     for (const model::Card& card : node.cards) {
-      if (card.uuid != promised.uuid) continue;
+      if (card.uuid != promised.uuid || !card.healthy) continue;
       text += (text.empty() ? "" : ", ") + std::string("card ") + std::to_string(card.index) +
               " (" + card.name + "): " + model::MibText(promised.memory_bytes);
       if (promised.cores > 0) text += " and " + std::to_string(promised.cores) + " % of cores";
@@ -132,8 +132,10 @@ class RunCommand : public Command {
     }
     StartWatcher(*root, *record);
     context.out.flush();
-    Error error = node::Launch(store, *record, {command_, *program, *library, require_fence_});
-    return Complain(context, error);
+    const node::LaunchFailure failure =
+        node::Launch(store, *record, {command_, *program, *library, require_fence_});
+    const int exit_code = Complain(context, failure.error);
+    return failure.at_exec ? kRunNotExecutable : exit_code;
   }
 
  private:

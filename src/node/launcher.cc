@@ -145,6 +145,22 @@ Status Prepare(Store& store, SliceRecord& record, const LaunchPlan& plan) {
   return DropNamespaceCapabilities();
 }
 
+// As execvp(3): a text without a #! line is the shell's. A broken binary is not.
+Error Execute(const LaunchPlan& plan) {
+  std::vector<char*> arguments;
+  for (const std::string& word : plan.command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execv(plan.program.c_str(), arguments.data());
+  int error = errno;
+  if (error == ENOEXEC && !IsElf(plan.program)) {
+    arguments[0] = const_cast<char*>(plan.program.c_str());
+    arguments.insert(arguments.begin(), const_cast<char*>("sh"));
+    execv("/bin/sh", arguments.data());
+    error = errno;
+  }
+  return FailErrno("command: '" + plan.command[0] + "'", error).value();
+}
+
 }  // namespace
 
 Result<std::string> FindFenceLibrary(const std::string& flag) {
@@ -175,23 +191,19 @@ Result<std::string> SurroundingSlice() {
   return Fail(Code::kNotFound, "in no slice");
 }
 
-Error Launch(Store& store, SliceRecord record, const LaunchPlan& plan) {
+LaunchFailure Launch(Store& store, SliceRecord record, const LaunchPlan& plan) {
   // Where the slice can be given back from once its folder is hidden from this process.
   base::Fd slices(open(ParentOf(record.directory).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   Status prepared = Prepare(store, record, plan);
-  Error error;
+  LaunchFailure failure;
   if (prepared) {
-    std::vector<char*> arguments;
-    for (const std::string& word : plan.command) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    execvp(plan.program.c_str(), arguments.data());
-    error = FailErrno("command: '" + plan.command[0] + "'", errno).value();
+    failure = {Execute(plan), true};
   } else {
-    error = prepared.error();
+    failure.error = prepared.error();
   }
   record.directory = "/proc/self/fd/" + std::to_string(slices.get()) + "/" + record.slice.id;
   if (Status removed = store.Remove(record); !removed) base::Detail("not given back: " + removed.error().message);
-  return error;
+  return failure;
 }
 
 }  // namespace tessera::node

@@ -30,7 +30,12 @@ Result<std::string> FindFenceLibrary(const std::string& flag);
 // The slice that this process is in already, by its policy at /run/tessera or TESSERA_SLICE_DIR; kNotFound outside of any.
 Result<std::string> SurroundingSlice();
 
-// Does not return when the program started. Otherwise the slice has been given back and the error says why nothing runs.
-Error Launch(Store& store, SliceRecord record, const LaunchPlan& plan);
+struct LaunchFailure {
+  Error error;
+  bool at_exec = false;  // the kernel would not start the program
+};
+
+// Does not return when the program started. Otherwise the slice has been given back and nothing runs.
+LaunchFailure Launch(Store& store, SliceRecord record, const LaunchPlan& plan);
 
 }  // namespace tessera::node

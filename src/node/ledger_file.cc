@@ -241,14 +241,19 @@ Status CreateLedger(const std::string& path, mode_t mode) {
 }
 
 Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::uint64_t>& card_bytes) {
+  Result<std::string> bytes = Copy(path);
+  if (!bytes) return Fail(bytes.error());
+  return LedgerFromBytes(path, *bytes, card_bytes);
+}
+
+Result<LedgerView> LedgerFromBytes(const std::string& path, const std::string& bytes,
+                                   const std::vector<std::uint64_t>& card_bytes) {
   if (card_bytes.empty() || card_bytes.size() > contract::kMaxCards) {
     return Fail(Code::kInvalidArgument, path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
   }
-  Result<std::string> bytes = Copy(path);
-  if (!bytes) return Fail(bytes.error());
-  Result<LedgerHeader> header = CheckedHeader(path, *bytes);
+  Result<LedgerHeader> header = CheckedHeader(path, bytes);
   if (!header) return Fail(header.error());
-  return Reader(*bytes, *header, card_bytes).Read();
+  return Reader(bytes, *header, card_bytes).Read();
 }
 
 std::string LedgerPath(const std::string& slice_directory) {

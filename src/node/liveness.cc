@@ -31,8 +31,8 @@ bool LivenessProbe::Lives(const SliceRecord& record) {
     pid_namespace_ = base::NamespaceInode(getpid(), "pid");
   }
   if (record.boot_id != *boot_id_) return false;
-  // Pids of another pid namespace mean nothing here: what was promised there stays promised.
-  if (record.pid_namespace != pid_namespace_) return true;
+  // Pids of another pid namespace mean nothing here: what was promised there stays promised while that namespace lives.
+  if (record.pid_namespace != pid_namespace_) return PidNamespaceLives(record.pid_namespace);
   if (base::Alive(record.launcher)) return true;
   if (!scanned_) Scan();
   if (NamespaceLives(record)) return true;
@@ -45,6 +45,14 @@ bool LivenessProbe::NamespaceLives(const SliceRecord& record) const {
   auto found = slice_of_namespace_.find(record.mount_namespace);
   if (found == slice_of_namespace_.end()) return false;
   return found->second.empty() || found->second == record.slice.id;
+}
+
+bool LivenessProbe::PidNamespaceLives(std::uint64_t inode) {
+  // Only root in the machine's own pid namespace sees all processes; for anybody else, unseen is not gone.
+  constexpr std::uint64_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO of linux/proc_ns.h
+  if (geteuid() != 0 || pid_namespace_ != kInitialPidNamespace) return true;
+  if (!scanned_) Scan();
+  return pid_namespaces_.contains(inode);
 }
 
 void LivenessProbe::Scan() {
@@ -63,6 +71,7 @@ void LivenessProbe::Scan() {
           ReadPolicy("/proc/" + name + "/root" + contract::kSliceDir + "/" + contract::kPolicyFile);
       slice_of_namespace_[inode] = policy ? policy->slice_id : "";
     }
+    pid_namespaces_.insert(base::NamespaceInode(pid, "pid"));
     Result<std::string> environment = base::ReadKernelFile("/proc/" + name + "/environ", kMostEnvironment);
     if (!environment) continue;
     if (std::string value = VariableOf(*environment, contract::kEnvSliceDir); !value.empty()) {

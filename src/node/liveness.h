@@ -22,12 +22,14 @@ class LivenessProbe {
  private:
   void Scan();
   bool NamespaceLives(const SliceRecord& record) const;
+  bool PidNamespaceLives(std::uint64_t inode);
   bool LedgerLives(const SliceRecord& record) const;
 
   bool scanned_ = false;
   // The slice whose policy stands in each mount namespace; empty where it cannot be read. The kernel gives inodes of
   // namespaces again, so the inode alone would keep a dead slice alive.
   std::map<std::uint64_t, std::string> slice_of_namespace_;
+  std::set<std::uint64_t> pid_namespaces_;
   std::set<std::string> slice_variables_;  // values of TESSERA_SLICE_DIR
   std::optional<std::string> boot_id_;
   std::uint64_t pid_namespace_ = 0;

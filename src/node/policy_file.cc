@@ -146,7 +146,11 @@ Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode
 Result<PolicyView> ReadPolicy(const std::string& path) {
   Result<std::string> bytes = base::ReadFile(path, kMostPolicyBytes);
   if (!bytes) return Fail(bytes.error());
-  Result<PolicyHeader> header = CheckedHeader(path, *bytes);
+  return PolicyFromBytes(path, *bytes);
+}
+
+Result<PolicyView> PolicyFromBytes(const std::string& path, const std::string& bytes) {
+  Result<PolicyHeader> header = CheckedHeader(path, bytes);
   if (!header) return Fail(header.error());
   PolicyView view;
   view.slice_id = TextOf(header->slice_id);
@@ -157,8 +161,8 @@ Result<PolicyView> ReadPolicy(const std::string& path) {
   view.generation = header->generation;
   view.heartbeat_ns = header->heartbeat_ns;
   for (std::uint32_t i = 0; i < header->card_count; ++i) {
-    auto card = At<PolicyCard>(*bytes, header->cards_offset + std::size_t{i} * header->card_stride);
-    auto gate = At<PolicyGate>(*bytes, header->gates_offset + std::size_t{i} * header->gate_stride);
+    auto card = At<PolicyCard>(bytes, header->cards_offset + std::size_t{i} * header->card_stride);
+    auto gate = At<PolicyGate>(bytes, header->gates_offset + std::size_t{i} * header->gate_stride);
     PolicyCardView out;
     std::copy(std::begin(card.uuid), std::end(card.uuid), out.uuid.bytes.begin());
     out.uuid.is_mig = (card.flags & contract::kCardIsMig) != 0;

@@ -87,6 +87,8 @@ Result<std::string> FindProgram(const std::string& command) {
   return Fail(Code::kNotFound, "command: '" + command + "' is not in PATH");
 }
 
+bool IsElf(const std::string& path) { return HeadOf(path).compare(0, SELFMAG, ELFMAG) == 0; }
+
 ProgramKind InspectProgram(const std::string& path) {
   ProgramKind kind;
   kind.file = path;

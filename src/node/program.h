@@ -11,6 +11,8 @@ namespace tessera::node {
 // there and may not be executed.
 Result<std::string> FindProgram(const std::string& command);
 
+bool IsElf(const std::string& path);
+
 struct ProgramKind {
   bool fenceable = false;
   std::string interpreter;  // the dynamic loader, when there is one

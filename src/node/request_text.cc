@@ -32,23 +32,29 @@ Result<contract::BypassAction> ParseBypass(const std::string& field, const std::
   return Fail(Code::kInvalidArgument, field + ": '" + text + "' is not legal: report, pause or kill");
 }
 
-Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command) {
+Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command,
+                              const model::Request* from) {
   NewSlice wanted;
   model::Request& request = wanted.request;
-  if (text.memory.empty()) {
+  if (from != nullptr) request = *from;
+  if (text.memory.empty() && from == nullptr) {
     return Fail(Code::kInvalidArgument, "--mem: missing: whole MiB from 1, as 8000, 8000MiB or 8Gi");
   }
-  Result<std::uint64_t> memory = model::ParseMemory("--mem", text.memory);
-  if (!memory) return Fail(memory.error());
-  request.memory_bytes = *memory;
+  if (!text.memory.empty()) {
+    Result<std::uint64_t> memory = model::ParseMemory("--mem", text.memory);
+    if (!memory) return Fail(memory.error());
+    request.memory_bytes = *memory;
+  }
   if (!text.cores.empty()) {
     Result<std::uint32_t> cores = model::ParseCores("--cores", text.cores);
     if (!cores) return Fail(cores.error());
     request.cores = *cores;
   }
-  if (!text.card.empty()) request.only_cards = SplitAtCommas(text.card);
-  // Naming several cards asks for all of them unless --cards says how many.
-  if (!request.only_cards.empty()) request.card_count = static_cast<std::uint32_t>(request.only_cards.size());
+  if (!text.card.empty()) {
+    request.only_cards = SplitAtCommas(text.card);
+    // Naming several cards asks for all of them unless --cards or the pod says how many.
+    if (from == nullptr) request.card_count = static_cast<std::uint32_t>(request.only_cards.size());
+  }
   if (!text.cards.empty()) {
     Result<std::uint32_t> count = model::ParseCardCount("--cards", text.cards);
     if (!count) return Fail(count.error());

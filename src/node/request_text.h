@@ -14,7 +14,9 @@ struct RequestText {
   std::string memory, cores, card, cards, name, priority, policy, on_bypass;
 };
 
-Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command);
+// What `from` asks (a pod's container) stands where nothing was typed; without it --mem has to be given.
+Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command,
+                              const model::Request* from = nullptr);
 
 // The values of `tessera limit`; at least one has to be given.
 Result<Change> ParseChange(const RequestText& text);

@@ -51,6 +51,7 @@ struct PolicyView {
 
 // kUnimplemented: a layout this program does not know; kDataLoss: not a policy, too short, counts out of range.
 Result<PolicyView> ReadPolicy(const std::string& path);
+Result<PolicyView> PolicyFromBytes(const std::string& path, const std::string& bytes);  // `path` is for errors
 
 // One atomic store for each value that differs, generation + 1, futex wake of all waiters on its low half.
 struct PolicyCardChange {
@@ -92,6 +93,8 @@ struct LedgerView {
 // Errors as ReadPolicy. A process that has the same pid as the slot but lives in another pid namespace than this
 // program is looked up by host_pid when the agent filled it, and counts as live otherwise.
 Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::uint64_t>& card_bytes);
+Result<LedgerView> LedgerFromBytes(const std::string& path, const std::string& bytes,
+                                   const std::vector<std::uint64_t>& card_bytes);  // `path` is for errors
 
 inline constexpr char kGuardedFolder[] = "root-only";
 

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <set>
+#include <tuple>
 
 #include "base/files.h"
 #include "node/liveness.h"
@@ -175,7 +176,9 @@ Result<Inventory> Store::Read() const {
     (record->live ? inventory.live : inventory.dead).push_back(std::move(*record));
   }
   std::stable_sort(inventory.live.begin(), inventory.live.end(),
-                   [](const SliceRecord& a, const SliceRecord& b) { return a.created_s < b.created_s; });
+                   [](const SliceRecord& a, const SliceRecord& b) {
+                     return std::tie(a.created_s, a.launcher.start_ticks) < std::tie(b.created_s, b.launcher.start_ticks);
+                   });
   return inventory;
 }
 

@@ -145,7 +145,7 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
       continue;
     }
     ++considered;
-    largest = std::max(largest, card.memory_bytes);
+    if (card.healthy && !card.mig_enabled) largest = std::max(largest, card.memory_bytes);
   }
   std::vector<CardVerdict> asked;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -155,7 +155,7 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
     return Wrong(placement, "--cards: '" + std::to_string(request.card_count) + "' is more than the " +
                                 std::to_string(considered) + " that may be used");
   }
-  if (request.memory_bytes && *request.memory_bytes > largest) {
+  if (request.memory_bytes && largest > 0 && *request.memory_bytes > largest) {
     return Wrong(placement, "--mem: '" + MibText(*request.memory_bytes) + "' is more than a card has: " +
                                 Reasons(asked));
   }
