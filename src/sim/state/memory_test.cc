@@ -1,5 +1,6 @@
 // Memory of a card among processes that come, go and are killed.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,12 +128,14 @@ TEST(Memory, RacingProcessesNeverPassTheCard) {
   EXPECT_EQ(UsedBytes(0), 0u);
 }
 
-// 1,000 users killed at random instants while they charge and give back: nothing is lost, nothing hangs.
-TEST(Memory, SurvivesAThousandKills) {
+// Users killed at random instants while they charge and give back: nothing is lost, nothing hangs.
+TEST(Memory, SurvivesItsUsersKills) {
   TestNode node;
   const std::uint64_t before = FreeBytes(0);
-  constexpr int kUsers = 8;
+  constexpr int kUsers = 3;
   const auto user = [] {
+    // The test's own turn comes first: it is about where users die, not about how they compete.
+    setpriority(PRIO_PROCESS, 0, 19);
     for (std::uint64_t i = 0;; ++i) {
       if (ChargeCard(0, (1 + i % 9) * 2 * kMiB)) {
         SubmitWork(0, static_cast<int>(i % kMaxEngines), 0, 1000);
@@ -144,13 +147,13 @@ TEST(Memory, SurvivesAThousandKills) {
   std::vector<pid_t> users;
   for (int i = 0; i < kUsers; ++i) users.push_back(Start(user));
   std::uint64_t random = 88172645463325252;
-  for (int kills = 0; kills < 1'000; ++kills) {
+  for (int kills = 0; kills < SIM_STATE_KILLS; ++kills) {
     random ^= random << 13, random ^= random >> 7, random ^= random << 17;
     pid_t& victim = users[random % kUsers];
     usleep(random >> 32 & 127);
     Kill(victim);
     victim = Start(user);
-    if (kills % 500 == 0) {
+    if (kills % 100 == 0) {
       EXPECT_LE(UsedBytes(0), before);
     }
   }
