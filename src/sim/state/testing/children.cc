@@ -27,6 +27,7 @@ TestNode::~TestNode() {
 pid_t Start(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body() ? 0 : 1);
+  if (child < 0) abort();  // never let -1 reach kill()
   return child;
 }
 
