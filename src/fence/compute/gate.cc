@@ -12,10 +12,12 @@ namespace {
 constexpr std::uint32_t kOpen = 0;
 constexpr std::uint32_t kAsk = 1;  // not 0: the thunk takes the slow path
 constexpr std::uint64_t kStaleNs = 1'000'000'000;
-// A wake may be missed (the policy's gate is opened by a plain store): the longest that an open gate goes unnoticed.
+// A wake may be missed (the policy's gate is opened by a plain store): the longest that an open
+// gate goes unnoticed.
 constexpr std::uint64_t kLookEveryNs = 5'000'000;
 
-// The agent's heart: without it nobody would ever open the gate. A beat from the future belongs to another boot or clock.
+// The agent's heart: without it nobody would ever open the gate. A beat from the future belongs to
+// another boot or clock.
 bool Guarded() {
   const std::uint64_t beat = contract::Load(TheSlice().policy.header().heartbeat_ns);
   if (beat == 0) return false;

@@ -1,15 +1,17 @@
 // The gate: the word in the policy that lets a slice's work through or holds it at a launch.
 //
-// Every launch function is a generated thunk (LAUNCH_THUNK in entry/arch): load the pointer, compare the word with 0, jump to
-// the driver. A wrapper of another family that launches work calls PassGate() first.
+// Every launch function is a generated thunk (LAUNCH_THUNK in entry/arch): load the pointer,
+// compare the word with 0, jump to the driver. A wrapper of another family that launches work calls
+// PassGate() first.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 extern "C" {
-// Points to the word of the slice's only card; to a constant 0 where nothing can hold this process; to a constant 1 before
-// the first launch and where several cards make the slow path choose the word.
+// Points to the word of the slice's only card; to a constant 0 where nothing can hold this process;
+// to a constant 1 before the first launch and where several cards make the slow path choose the
+// word.
 [[gnu::visibility("hidden")]] extern const std::uint32_t* tessera_gate_word;
 // Returns when the gate is open, or is not guarded any more (heartbeat older than 1 s, or none).
 [[gnu::visibility("hidden")]] void tessera_wait_at_gate();

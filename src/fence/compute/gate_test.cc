@@ -47,7 +47,8 @@ void MakeSlice() {
   std::fwrite(&ledger, sizeof ledger, 1, file);
   std::fclose(file);
   const int descriptor = os::Open((directory + "/policy").c_str(), os::Access::kReadWrite);
-  policy = static_cast<contract::PolicyFile*>(os::MapShared(descriptor, sizeof content, os::Access::kReadWrite));
+  policy = static_cast<contract::PolicyFile*>(
+      os::MapShared(descriptor, sizeof content, os::Access::kReadWrite));
   os::Close(descriptor);
   setenv("TESSERA_SLICE_DIR", directory.c_str(), 1);
   ASSERT_EQ(AttachSlice(), Mode::kFenced) << SliceProblem();
@@ -61,11 +62,13 @@ class GateTest : public testing::Test {
   void SetUp() override {
     if (policy == nullptr) MakeSlice();
     launches = 0;
-    real::cuLaunchKernel = [](CUfunction, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
-                              unsigned shared, CUstream stream, void** parameters, void** extra) {
+    real::cuLaunchKernel = [](CUfunction, unsigned x, unsigned y, unsigned z, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                              void** parameters, void** extra) {
       ++launches;
-      const bool intact = x == 1 && y == 2 && z == 3 && bx == 4 && by == 5 && bz == 6 && shared == 7 &&
-                          stream == reinterpret_cast<CUstream>(8) && parameters == reinterpret_cast<void**>(9) &&
+      const bool intact = x == 1 && y == 2 && z == 3 && bx == 4 && by == 5 && bz == 6 &&
+                          shared == 7 && stream == reinterpret_cast<CUstream>(8) &&
+                          parameters == reinterpret_cast<void**>(9) &&
                           extra == reinterpret_cast<void**>(10);
       return intact ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     };
@@ -75,8 +78,9 @@ class GateTest : public testing::Test {
   static void Gate(std::uint32_t value) { contract::Store(policy->gates[0].word, value); }
   static void Heart(std::uint64_t at) { contract::Store(policy->header.heartbeat_ns, at); }
   static CUresult Launch() {
-    return cuLaunchKernel(reinterpret_cast<CUfunction>(11), 1, 2, 3, 4, 5, 6, 7, reinterpret_cast<CUstream>(8),
-                          reinterpret_cast<void**>(9), reinterpret_cast<void**>(10));
+    return cuLaunchKernel(reinterpret_cast<CUfunction>(11), 1, 2, 3, 4, 5, 6, 7,
+                          reinterpret_cast<CUstream>(8), reinterpret_cast<void**>(9),
+                          reinterpret_cast<void**>(10));
   }
 };
 

@@ -1,7 +1,8 @@
-// What dlsym and dlvsym answer for the names that the fence stands before. All other names never come here: the thunk jumps
-// to the next dlsym with the caller's own stack.
+// What dlsym and dlvsym answer for the names that the fence stands before. All other names never
+// come here: the thunk jumps to the next dlsym with the caller's own stack.
 //
-// Rule: the program gets a wrapper exactly where it would have got the driver's function without the fence.
+// Rule: the program gets a wrapper exactly where it would have got the driver's function without
+// the fence.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -24,14 +25,16 @@ namespace {
 using Dlsym = void* (*)(void*, const char*);
 using Dlvsym = void* (*)(void*, const char*, const char*);
 
-// A look-up of one name, with or without a version, by the next dlsym (which may be another interposer's) or by libc.
+// A look-up of one name, with or without a version, by the next dlsym (which may be another
+// interposer's) or by libc.
 struct Query {
   EntryIndex entry;
   const char* name;
   const char* version;  // nullptr for dlsym
 
   void* AskNext(void* handle) const {
-    if (version != nullptr) return reinterpret_cast<Dlvsym>(tessera_find_next_dlvsym())(handle, name, version);
+    if (version != nullptr)
+      return reinterpret_cast<Dlvsym>(tessera_find_next_dlvsym())(handle, name, version);
     return reinterpret_cast<Dlsym>(tessera_find_next_dlsym())(handle, name);
   }
   // libc takes the caller's position from the return address, which is the fence's here.
@@ -56,7 +59,8 @@ struct CallerSearch {
   bool caller_seen = false;
   bool self_seen = false;
   bool caller_is_first = false;
-  void* between = nullptr;  // first definition after the caller and before the fence, or after a caller behind it
+  void* between = nullptr;  // first definition after the caller and before the fence, or after a
+                            // caller behind it
 };
 
 bool WalkFromCaller(const LoadedObject& object, void* context) {
@@ -77,8 +81,9 @@ bool WalkFromCaller(const LoadedObject& object, void* context) {
   return false;
 }
 
-// A search from the object that holds the caller through what it depends on, which is where RTLD_DEFAULT looks after the global
-// scope. The object's own record is no handle before somebody has opened it.
+// A search from the object that holds the caller through what it depends on, which is where
+// RTLD_DEFAULT looks after the global scope. The object's own record is no handle before somebody
+// has opened it.
 void* AskCallersScope(const Query& query, const void* caller) {
   using Dladdr = int (*)(const void*, Dl_info*);
   using Dlopen = void* (*)(const char*, int);
@@ -96,7 +101,8 @@ void* AskCallersScope(const Query& query, const void* caller) {
   return found;
 }
 
-// The search found the fence's own symbol: what stands behind it? Without a driver in that scope, nothing does.
+// The search found the fence's own symbol: what stands behind it? Without a driver in that scope,
+// nothing does.
 void* BehindFence(const Query& query, const void* caller) {
   if (void* next = query.AskLibc(RTLD_NEXT)) return Substitute(query.entry, next);
   if (DriverFunction(query.entry) == nullptr) return nullptr;
@@ -132,7 +138,8 @@ Answer LookUp(void* handle, const Query& query, const void* caller) {
   return {Substitute(query.entry, found), 1};
 }
 
-// The first definition after the fence in load order, so that the interposers of others keep their turn.
+// The first definition after the fence in load order, so that the interposers of others keep their
+// turn.
 struct NextSearch {
   const char* name;
   const void* self;
@@ -167,17 +174,22 @@ extern "C" {
 [[gnu::visibility("hidden")]] extern char tessera_next_dlsym_first[];
 [[gnu::visibility("hidden")]] extern char tessera_next_dlvsym_first[];
 
-void* tessera_find_next_dlsym() { return FindNext(&tessera_next_dlsym, "dlsym", tessera_next_dlsym_first); }
-void* tessera_find_next_dlvsym() { return FindNext(&tessera_next_dlvsym, "dlvsym", tessera_next_dlvsym_first); }
+void* tessera_find_next_dlsym() {
+  return FindNext(&tessera_next_dlsym, "dlsym", tessera_next_dlsym_first);
+}
+void* tessera_find_next_dlvsym() {
+  return FindNext(&tessera_next_dlvsym, "dlvsym", tessera_next_dlvsym_first);
+}
 
-[[gnu::visibility("hidden")]] Answer tessera_dlsym_hook(void* handle, const char* name, const void* caller) {
+[[gnu::visibility("hidden")]] Answer tessera_dlsym_hook(void* handle, const char* name,
+                                                        const void* caller) {
   const EntryIndex entry = FindEntry(name);
   if (entry == kNoEntry || !IsHooked(entry)) return {nullptr, 0};
   return LookUp(handle, {entry, name, nullptr}, caller);
 }
 
-[[gnu::visibility("hidden")]] Answer tessera_dlvsym_hook(void* handle, const char* name, const char* version,
-                                                         const void* caller) {
+[[gnu::visibility("hidden")]] Answer tessera_dlvsym_hook(void* handle, const char* name,
+                                                         const char* version, const void* caller) {
   const EntryIndex entry = FindEntry(name);
   if (entry == kNoEntry || !IsHooked(entry) || version == nullptr) return {nullptr, 0};
   return LookUp(handle, {entry, name, version}, caller);

@@ -5,10 +5,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "contract/names.h"
 #include "entry/elf_object.h"
 #include "real.h"
-
-#include "contract/names.h"
 
 namespace tessera::fence {
 namespace {
@@ -38,7 +37,8 @@ void Pin(const char* path, const void* link_map) {
   using Dlopen = void* (*)(const char*, int);
   if (link_map != nullptr) {
     const auto dlinfo = reinterpret_cast<Dlinfo>(LibcFunction("dlinfo"));
-    if (dlinfo == nullptr || dlinfo(const_cast<void*>(link_map), RTLD_DI_LMID, &name_space) != 0) return;
+    if (dlinfo == nullptr || dlinfo(const_cast<void*>(link_map), RTLD_DI_LMID, &name_space) != 0)
+      return;
   }
   if (name_space != LM_ID_BASE) {
     const auto dlmopen = reinterpret_cast<Dlmopen>(LibcFunction("dlmopen"));
@@ -50,7 +50,8 @@ void Pin(const char* path, const void* link_map) {
 }
 
 bool IsAdopted(Library library) {
-  return std::atomic_ref(adopted[static_cast<int>(library)].state).load(std::memory_order_acquire) == 2;
+  return std::atomic_ref(adopted[static_cast<int>(library)].state)
+             .load(std::memory_order_acquire) == 2;
 }
 
 bool Adopt(Library library, const ElfObject& object, const char* path, const void* link_map) {
@@ -94,7 +95,8 @@ bool FindDriver(Library library) {
   return Adopt(library, search.object, search.path, nullptr);
 }
 
-// The object that `address` lies in, in whichever namespace: it may be the driver that nobody has met yet.
+// The object that `address` lies in, in whichever namespace: it may be the driver that nobody has
+// met yet.
 void AdoptByAddress(Library library, void* address) {
   using Dladdr1 = int (*)(const void*, Dl_info*, void**, int);
   constexpr int kLinkMap = 2;  // RTLD_DL_LINKMAP
@@ -105,7 +107,8 @@ void AdoptByAddress(Library library, void* address) {
   if (dladdr1(address, &info, &found, kLinkMap) == 0 || found == nullptr) return;
   const auto* map = static_cast<const link_map*>(found);
   const ElfObject object(map->l_addr, map->l_ld);
-  if (object && std::strcmp(object.soname(), SonameOf(library)) == 0) Adopt(library, object, map->l_name, map);
+  if (object && std::strcmp(object.soname(), SonameOf(library)) == 0)
+    Adopt(library, object, map->l_name, map);
 }
 
 struct LibcSearch {
@@ -160,8 +163,10 @@ void* Substitute(EntryIndex entry, void* found) {
   return found == DriverFunction(entry) ? WrapperOf(entry) : found;
 }
 
-// Called by the code that a fresh real::NAME points to: where to go on. `pointer` is real::NAME itself.
-extern "C" [[gnu::visibility("hidden")]] void* tessera_resolve(std::uint32_t index, void** pointer) {
+// Called by the code that a fresh real::NAME points to: where to go on. `pointer` is real::NAME
+// itself.
+extern "C" [[gnu::visibility("hidden")]] void* tessera_resolve(std::uint32_t index,
+                                                               void** pointer) {
   const auto entry = static_cast<EntryIndex>(index);
   void* function = DriverFunction(entry);
   if (function != nullptr) {
@@ -172,7 +177,8 @@ extern "C" [[gnu::visibility("hidden")]] void* tessera_resolve(std::uint32_t ind
   if (library == Library::kCuda) {
     return reinterpret_cast<void*>(IsAdopted(library) ? NoDriverFunction : NoDriver);
   }
-  if (std::strcmp(EntryName(entry), "nvmlErrorString") == 0) return reinterpret_cast<void*>(NoNvmlText);
+  if (std::strcmp(EntryName(entry), "nvmlErrorString") == 0)
+    return reinterpret_cast<void*>(NoNvmlText);
   return reinterpret_cast<void*>(IsAdopted(library) ? NoNvmlFunction : NoNvml);
 }
 

@@ -1,9 +1,10 @@
 // The NVIDIA libraries that the process itself has loaded, and their functions.
 //
-// Thread safety: everything here may be called from any thread; the answers of several threads that come first agree.
-// Invariants:
+// Thread safety: everything here may be called from any thread; the answers of several threads that
+// come first agree. Invariants:
 //   1. No driver is ever loaded by the fence.
-//   2. The first libcuda.so.1 (libnvidia-ml.so.1) that is seen is *the* driver of the process for good: it is pinned, so that
+//   2. The first libcuda.so.1 (libnvidia-ml.so.1) that is seen is *the* driver of the process for
+//   good: it is pinned, so that
 //      a program that closes and reopens it finds it at the same place.
 #pragma once
 
@@ -17,11 +18,12 @@ void* DriverFunction(EntryIndex entry);
 // Takes `function` as the address of `entry` in a driver that exports no symbol for it.
 void AdoptFunction(EntryIndex entry, void* function);
 
-// What to hand out where the dynamic linker found `found` for `entry`: the wrapper if that is the driver's function,
-// otherwise `found` (another library's function of that name).
+// What to hand out where the dynamic linker found `found` for `entry`: the wrapper if that is the
+// driver's function, otherwise `found` (another library's function of that name).
 void* Substitute(EntryIndex entry, void* found);
 
-// A function of libc (or of libdl before glibc 2.34), not looked up through any interposer; nullptr if there is none.
+// A function of libc (or of libdl before glibc 2.34), not looked up through any interposer; nullptr
+// if there is none.
 void* LibcFunction(const char* name);
 
 }  // namespace tessera::fence

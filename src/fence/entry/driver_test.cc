@@ -15,7 +15,8 @@ namespace tessera::fence {
 namespace {
 
 void* Load(const char* name) {
-  void* handle = dlopen((std::string(FENCE_FAKE_DRIVER) + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle =
+      dlopen((std::string(FENCE_FAKE_DRIVER) + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(handle, nullptr) << dlerror();
   return handle;
 }

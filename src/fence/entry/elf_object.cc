@@ -31,7 +31,8 @@ struct Visit {
 
 int VisitHeader(dl_phdr_info* info, std::size_t, void* argument) {
   const auto& visit = *static_cast<Visit*>(argument);
-  LoadedObject object{info->dlpi_name != nullptr ? info->dlpi_name : "", info->dlpi_addr, UINTPTR_MAX, 0, {}};
+  LoadedObject object{
+      info->dlpi_name != nullptr ? info->dlpi_name : "", info->dlpi_addr, UINTPTR_MAX, 0, {}};
   const ElfW(Dyn)* dynamic = nullptr;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
@@ -60,13 +61,26 @@ ElfObject::ElfObject(std::uintptr_t base, const ElfW(Dyn) * dynamic) : base_(bas
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
     const std::uint64_t value = dynamic->d_un.d_val;
     switch (dynamic->d_tag) {
-      case DT_SYMTAB: symbols_ = reinterpret_cast<const ElfW(Sym)*>(At(value)); break;
-      case DT_STRTAB: strings_ = At(value); break;
-      case DT_SONAME: soname = value; break;
-      case DT_GNU_HASH: gnu_hash_ = reinterpret_cast<const std::uint32_t*>(At(value)); break;
-      case DT_HASH: sysv_hash_ = reinterpret_cast<const std::uint32_t*>(At(value)); break;
-      case DT_VERSYM: versions_ = reinterpret_cast<const std::uint16_t*>(At(value)); break;
-      default: break;
+      case DT_SYMTAB:
+        symbols_ = reinterpret_cast<const ElfW(Sym)*>(At(value));
+        break;
+      case DT_STRTAB:
+        strings_ = At(value);
+        break;
+      case DT_SONAME:
+        soname = value;
+        break;
+      case DT_GNU_HASH:
+        gnu_hash_ = reinterpret_cast<const std::uint32_t*>(At(value));
+        break;
+      case DT_HASH:
+        sysv_hash_ = reinterpret_cast<const std::uint32_t*>(At(value));
+        break;
+      case DT_VERSYM:
+        versions_ = reinterpret_cast<const std::uint16_t*>(At(value));
+        break;
+      default:
+        break;
     }
   }
   if (strings_ == nullptr) symbols_ = nullptr;
@@ -77,7 +91,9 @@ void* ElfObject::Match(std::uint32_t index, const char* name, bool* is_default) 
   const ElfW(Sym)& symbol = symbols_[index];
   const unsigned type = symbol.st_info & 0xf;
   const unsigned binding = symbol.st_info >> 4;
-  if (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT && type != STT_NOTYPE)) return nullptr;
+  if (symbol.st_shndx == SHN_UNDEF ||
+      (type != STT_FUNC && type != STT_OBJECT && type != STT_NOTYPE))
+    return nullptr;
   if (binding != STB_GLOBAL && binding != STB_WEAK) return nullptr;
   if (std::strcmp(strings_ + symbol.st_name, name) != 0) return nullptr;
   *is_default = versions_ == nullptr || (versions_[index] & kHiddenVersion) == 0;
@@ -99,7 +115,8 @@ void* ElfObject::Find(const char* name) const {
     const std::uint32_t hash = GnuHash(name);
     constexpr std::uint32_t kBits = sizeof(ElfW(Addr)) * 8;
     const ElfW(Addr) word = bloom[(hash / kBits) % words];
-    if (((word >> (hash % kBits)) & (word >> ((hash >> gnu_hash_[3]) % kBits)) & 1) == 0) return nullptr;
+    if (((word >> (hash % kBits)) & (word >> ((hash >> gnu_hash_[3]) % kBits)) & 1) == 0)
+      return nullptr;
     std::uint32_t index = bucket[hash % buckets];
     if (index < first) return nullptr;
     for (;; ++index) {
@@ -115,7 +132,8 @@ void* ElfObject::Find(const char* name) const {
   if (sysv_hash_ == nullptr || sysv_hash_[0] == 0) return nullptr;
   const std::uint32_t buckets = sysv_hash_[0];
   const std::uint32_t* chain = sysv_hash_ + 2 + buckets;
-  for (std::uint32_t index = sysv_hash_[2 + SysvHash(name) % buckets]; index != 0; index = chain[index]) {
+  for (std::uint32_t index = sysv_hash_[2 + SysvHash(name) % buckets]; index != 0;
+       index = chain[index]) {
     void* address = Match(index, name, &is_default);
     if (address != nullptr && is_default) return address;
     if (address != nullptr) hidden = address;

@@ -1,7 +1,8 @@
 // Symbol look-up in an object that the dynamic linker has mapped, without its help.
 //
-// Needed where asking dlsym is not possible (to find dlsym itself) or would find the fence (the driver's own functions).
-// Thread safety: reads immutable data of mapped objects; the caller sees to it that an object stays mapped.
+// Needed where asking dlsym is not possible (to find dlsym itself) or would find the fence (the
+// driver's own functions). Thread safety: reads immutable data of mapped objects; the caller sees
+// to it that an object stays mapped.
 #pragma once
 
 #include <link.h>
@@ -20,7 +21,8 @@ class ElfObject {
   explicit operator bool() const { return symbols_ != nullptr; }
   std::uintptr_t base() const { return base_; }
   const char* soname() const { return soname_; }  // "" if it has none
-  // Address of a defined function or object, nullptr if there is none. Of several versions the default one.
+  // Address of a defined function or object, nullptr if there is none. Of several versions the
+  // default one.
   void* Find(const char* name) const;
 
  private:
@@ -49,7 +51,8 @@ struct LoadedObject {
   }
 };
 
-// Calls visit(object, context) for each object of the main namespace until it returns true; that answer is returned.
+// Calls visit(object, context) for each object of the main namespace until it returns true; that
+// answer is returned.
 bool ForEachObject(bool (*visit)(const LoadedObject& object, void* context), void* context);
 
 }  // namespace tessera::fence

@@ -1,6 +1,7 @@
 // cuInit: attaches the slice, and shows the driver the slice's cards only.
 //
-// A slice that cannot be used gives CUDA_ERROR_OPERATING_SYSTEM: the driver stays uninitialised, so nothing can be had from it.
+// A slice that cannot be used gives CUDA_ERROR_OPERATING_SYSTEM: the driver stays uninitialised, so
+// nothing can be had from it.
 #include <atomic>
 #include <cstdint>
 
@@ -17,8 +18,8 @@ constexpr std::string_view kVariable = "CUDA_VISIBLE_DEVICES";
 constexpr std::string_view kAssign = "CUDA_VISIBLE_DEVICES=";
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
-// The environment is exchanged once for all threads that are inside cuInit at the same time: the driver reads it in the first.
-// Invariant: no thread is inside the driver while it holds the lock.
+// The environment is exchanged once for all threads that are inside cuInit at the same time: the
+// driver reads it in the first. Invariant: no thread is inside the driver while it holds the lock.
 constinit os::SpinMutex lock;
 constinit std::uint32_t inside = 0;
 constinit char assignment[kAssign.size() + contract::kMaxCards * (kUuidTextBytes + 1) + 1] = {};
@@ -29,7 +30,8 @@ os::EnvironmentSwap* Swap() { return reinterpret_cast<os::EnvironmentSwap*>(swap
 void WriteAssignment() {
   const contract::PolicyView& policy = TheSlice().policy;
   VisibleCard cards[contract::kMaxCards];
-  const std::uint32_t count = policy.card_count() < contract::kMaxCards ? policy.card_count() : contract::kMaxCards;
+  const std::uint32_t count =
+      policy.card_count() < contract::kMaxCards ? policy.card_count() : contract::kMaxCards;
   for (std::uint32_t i = 0; i < count; ++i) {
     const contract::PolicyCard& card = policy.Card(i);
     for (int byte = 0; byte < 16; ++byte) cards[i].uuid[byte] = card.uuid[byte];
@@ -73,9 +75,12 @@ void Leave() {
 extern "C" CUresult CUDAAPI cuInit(unsigned int flags) {
   namespace fence = tessera::fence;
   if (fence::SliceRefused()) return CUDA_ERROR_OPERATING_SYSTEM;
-  if (fence::AttachSlice() != fence::Mode::kFenced || fence::TheSlice().from_environment) return fence::real::cuInit(flags);
+  if (fence::AttachSlice() != fence::Mode::kFenced || fence::TheSlice().from_environment)
+    return fence::real::cuInit(flags);
   if (!fence::Enter()) {
-    fence::os::Complain({"CUDA_VISIBLE_DEVICES cannot be set for the driver: the environment is too large or out of memory"});
+    fence::os::Complain(
+        {"CUDA_VISIBLE_DEVICES cannot be set for the driver: the environment is too large or out "
+         "of memory"});
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   const CUresult result = fence::real::cuInit(flags);

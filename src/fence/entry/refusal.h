@@ -1,5 +1,5 @@
-// A slice that is meant for this process and cannot be used: unreadable, of a future layout, or a malformed HAMi variable.
-// Then nothing is granted, never everything.
+// A slice that is meant for this process and cannot be used: unreadable, of a future layout, or a
+// malformed HAMi variable. Then nothing is granted, never everything.
 #pragma once
 
 namespace tessera::fence {

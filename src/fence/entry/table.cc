@@ -26,7 +26,8 @@ extern "C" {
 
 EntryIndex FindEntry(const char* name) {
   std::uint32_t hash = 2166136261u;  // FNV-1a, as gen_entry.py
-  for (const char* at = name; *at != '\0'; ++at) hash = (hash ^ static_cast<unsigned char>(*at)) * 16777619u;
+  for (const char* at = name; *at != '\0'; ++at)
+    hash = (hash ^ static_cast<unsigned char>(*at)) * 16777619u;
   for (std::uint32_t slot = hash % kHashSlots;; slot = (slot + 1) % kHashSlots) {
     const std::uint16_t entry = kHashTable[slot];
     if (entry == 0) return kNoEntry;

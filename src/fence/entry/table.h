@@ -8,7 +8,8 @@ namespace tessera::fence {
 
 enum class Library : std::uint8_t { kCuda, kNvml };
 
-// Index of an entry point in the generated tables; kNoEntry for a name that neither header declares.
+// Index of an entry point in the generated tables; kNoEntry for a name that neither header
+// declares.
 using EntryIndex = std::int32_t;
 inline constexpr EntryIndex kNoEntry = -1;
 
@@ -22,13 +23,15 @@ bool IsHooked(EntryIndex entry);
 // The fence's own function, nullptr if the entry is passed on.
 void* WrapperOf(EntryIndex entry);
 
-// All ABI versions and stream forms of a driver function that cuGetProcAddress knows under one name.
+// All ABI versions and stream forms of a driver function that cuGetProcAddress knows under one
+// name.
 std::span<const std::uint16_t> VariantsOf(EntryIndex entry);
 // First CUDA version (as cuGetProcAddress counts them) with this ABI.
 std::int32_t SinceVersion(EntryIndex entry);
 // True for _ptsz and _ptds.
 bool IsPerThread(EntryIndex entry);
-// The variant that a driver hands out for a version and a stream form; kNoEntry if it is older than all.
+// The variant that a driver hands out for a version and a stream form; kNoEntry if it is older than
+// all.
 EntryIndex VariantFor(EntryIndex entry, std::int32_t version, bool per_thread);
 
 // The newest version that the tables know.

@@ -11,7 +11,8 @@ namespace {
 
 TEST(Table, FindsEveryNameAndNoOther) {
   ASSERT_GT(EntryCount(), 1000);
-  for (EntryIndex entry = 0; entry < EntryCount(); ++entry) EXPECT_EQ(FindEntry(EntryName(entry)), entry);
+  for (EntryIndex entry = 0; entry < EntryCount(); ++entry)
+    EXPECT_EQ(FindEntry(EntryName(entry)), entry);
   for (const char* name : {"", "cu", "cuInit2", "nvmlNone", "curl_easy_init", "cublasCreate_v2"}) {
     EXPECT_EQ(FindEntry(name), kNoEntry) << name;
   }

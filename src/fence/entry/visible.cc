@@ -59,12 +59,14 @@ void WriteUuid(const VisibleCard& card, std::span<char, kUuidTextBytes> text) {
   }
 }
 
-std::string_view VisibleDevices(std::span<const VisibleCard> cards, const char* wanted, std::span<char> text) {
+std::string_view VisibleDevices(std::span<const VisibleCard> cards, const char* wanted,
+                                std::span<char> text) {
   bool taken[kMostCards] = {};
   int order[kMostCards];
   std::size_t count = 0;
   if (wanted == nullptr) {
-    for (; count < cards.size() && count < kMostCards; ++count) order[count] = static_cast<int>(count);
+    for (; count < cards.size() && count < kMostCards; ++count)
+      order[count] = static_cast<int>(count);
   } else {
     for (const char* at = wanted;;) {
       const char* end = at;
@@ -85,7 +87,8 @@ std::string_view VisibleDevices(std::span<const VisibleCard> cards, const char* 
   for (std::size_t i = 0; i < count; ++i) {
     if (used + 1 + kUuidTextBytes > text.size()) break;
     if (i > 0) text[used++] = ',';
-    WriteUuid(cards[static_cast<std::size_t>(order[i])], std::span<char, kUuidTextBytes>(text.data() + used, kUuidTextBytes));
+    WriteUuid(cards[static_cast<std::size_t>(order[i])],
+              std::span<char, kUuidTextBytes>(text.data() + used, kUuidTextBytes));
     used += kUuidTextBytes;
   }
   if (used == 0 && text.size() >= 2) {

@@ -25,7 +25,9 @@ std::string Visible(const char* wanted, const std::vector<VisibleCard>& cards = 
   return std::string(VisibleDevices(cards, wanted, text));
 }
 
-TEST(VisibleDevices, UnsetShowsTheSliceInItsOrder) { EXPECT_EQ(Visible(nullptr), kFirst + "," + kSecond + "," + kThird); }
+TEST(VisibleDevices, UnsetShowsTheSliceInItsOrder) {
+  EXPECT_EQ(Visible(nullptr), kFirst + "," + kSecond + "," + kThird);
+}
 
 TEST(VisibleDevices, IndicesCountWithinTheSlice) {
   EXPECT_EQ(Visible("1"), kSecond);
@@ -62,7 +64,9 @@ TEST(VisibleDevices, UuidsAndTheirBeginnings) {
   EXPECT_EQ(Visible((kSecond + "0").c_str()), "-1");
 }
 
-TEST(VisibleDevices, ACardOutsideTheSliceIsABadEntry) { EXPECT_EQ(Visible("GPU-ffffffff,0"), "-1"); }
+TEST(VisibleDevices, ACardOutsideTheSliceIsABadEntry) {
+  EXPECT_EQ(Visible("GPU-ffffffff,0"), "-1");
+}
 
 TEST(VisibleDevices, MigInstances) {
   const std::vector<VisibleCard> mig = {Card(0x10, true)};

@@ -32,7 +32,8 @@ nvmlReturn_t Found(nvmlDevice_t* device, nvmlReturn_t result) {
   return NVML_ERROR_NOT_FOUND;
 }
 
-// Lists of handles: asked in full behind the program's back, then thinned out. `ask(count, array)` is the real function.
+// Lists of handles: asked in full behind the program's back, then thinned out. `ask(count, array)`
+// is the real function.
 template <typename Ask>
 nvmlReturn_t Thin(unsigned* count, nvmlDevice_t* devices, nvmlReturn_t too_small, Ask ask) {
   if (count == nullptr || !HidesCards()) return ask(count, devices);
@@ -61,8 +62,12 @@ namespace fence = tessera::fence;
 namespace real = tessera::fence::real;
 namespace own = tessera::fence::nvml;
 
-nvmlReturn_t nvmlDeviceGetCount(unsigned* count) { return own::Count(count, real::nvmlDeviceGetCount(count)); }
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) { return own::Count(count, real::nvmlDeviceGetCount_v2(count)); }
+nvmlReturn_t nvmlDeviceGetCount(unsigned* count) {
+  return own::Count(count, real::nvmlDeviceGetCount(count));
+}
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
+  return own::Count(count, real::nvmlDeviceGetCount_v2(count));
+}
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* device) {
   return own::ByIndex(index, device, real::nvmlDeviceGetHandleByIndex);
@@ -85,7 +90,8 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char* serial, nvmlDevice_t* device) {
   return own::Found(device, real::nvmlDeviceGetHandleBySerial(serial, device));
 }
-nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance, nvmlDevice_t* device) {
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance,
+                                                          nvmlDevice_t* device) {
   return own::Found(device, real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance, device));
 }
 
@@ -103,12 +109,15 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned* index) {
   return result;  // a MIG instance: numbered within its card
 }
 
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t* instance) {
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index,
+                                                 nvmlDevice_t* instance) {
   if (instance == nullptr || !own::HidesCards()) {
     return real::nvmlDeviceGetMigDeviceHandleByIndex(device, index, instance);
   }
   unsigned most = 0;
-  if (const nvmlReturn_t result = real::nvmlDeviceGetMaxMigDeviceCount(device, &most); result != NVML_SUCCESS) return result;
+  if (const nvmlReturn_t result = real::nvmlDeviceGetMaxMigDeviceCount(device, &most);
+      result != NVML_SUCCESS)
+    return result;
   unsigned seen = 0;
   for (unsigned i = 0; i < most && i < own::kMostDevices; ++i) {
     nvmlDevice_t candidate = nullptr;
@@ -122,19 +131,21 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
   return index < most ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned* count,
-                                              nvmlDevice_t* devices) {
+nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
+                                              unsigned* count, nvmlDevice_t* devices) {
   return own::Thin(count, devices, NVML_SUCCESS, [&](unsigned* n, nvmlDevice_t* to) {
     return real::nvmlDeviceGetTopologyNearestGpus(device, level, n, to);
   });
 }
 nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned* count, nvmlDevice_t* devices) {
-  return own::Thin(count, devices, NVML_SUCCESS,
-                   [&](unsigned* n, nvmlDevice_t* to) { return real::nvmlSystemGetTopologyGpuSet(cpu, n, to); });
+  return own::Thin(count, devices, NVML_SUCCESS, [&](unsigned* n, nvmlDevice_t* to) {
+    return real::nvmlSystemGetTopologyGpuSet(cpu, n, to);
+  });
 }
 nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned* count, nvmlDevice_t* devices) {
-  return own::Thin(count, devices, NVML_ERROR_INSUFFICIENT_SIZE,
-                   [&](unsigned* n, nvmlDevice_t* to) { return real::nvmlUnitGetDevices(unit, n, to); });
+  return own::Thin(
+      count, devices, NVML_ERROR_INSUFFICIENT_SIZE,
+      [&](unsigned* n, nvmlDevice_t* to) { return real::nvmlUnitGetDevices(unit, n, to); });
 }
 
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned* count) {

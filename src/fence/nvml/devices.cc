@@ -46,8 +46,10 @@ int CardOfOneDevice(nvmlDevice_t device) {
 nvmlDevice_t ParentOf(nvmlDevice_t device) {
   unsigned is_mig = 0;
   nvmlDevice_t parent = nullptr;
-  if (real::nvmlDeviceIsMigDeviceHandle(device, &is_mig) != NVML_SUCCESS || is_mig == 0) return nullptr;
-  if (real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &parent) != NVML_SUCCESS) return nullptr;
+  if (real::nvmlDeviceIsMigDeviceHandle(device, &is_mig) != NVML_SUCCESS || is_mig == 0)
+    return nullptr;
+  if (real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, &parent) != NVML_SUCCESS)
+    return nullptr;
   return parent;
 }
 

@@ -1,4 +1,5 @@
-// NVML as a slice sees it, over a faked library of four cards of which the slice has the fourth and the second.
+// NVML as a slice sees it, over a faked library of four cards of which the slice has the fourth and
+// the second.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,8 +22,12 @@ constexpr std::uint64_t kGiB = 1ull << 30;
 constexpr unsigned kCards = 4;
 int cards[kCards];  // their addresses are the handles
 nvmlDevice_t Handle(unsigned card) { return reinterpret_cast<nvmlDevice_t>(&cards[card]); }
-unsigned CardOfHandle(nvmlDevice_t device) { return static_cast<unsigned>(reinterpret_cast<int*>(device) - cards); }
-std::string Uuid(unsigned card) { return "GPU-0000000" + std::to_string(card) + "-1111-2222-3333-444444444444"; }
+unsigned CardOfHandle(nvmlDevice_t device) {
+  return static_cast<unsigned>(reinterpret_cast<int*>(device) - cards);
+}
+std::string Uuid(unsigned card) {
+  return "GPU-0000000" + std::to_string(card) + "-1111-2222-3333-444444444444";
+}
 
 bool started = false;
 std::vector<std::pair<unsigned, unsigned>> process_samples;  // pid, smUtil
@@ -37,7 +42,10 @@ nvmlReturn_t Fill(const std::vector<T>& all, unsigned* count, T* to) {
 }
 
 void FakeLibrary() {
-  real::nvmlInit_v2 = []() { started = true; return NVML_SUCCESS; };
+  real::nvmlInit_v2 = []() {
+    started = true;
+    return NVML_SUCCESS;
+  };
   real::nvmlDeviceGetCount_v2 = [](unsigned* count) {
     if (!started) return NVML_ERROR_UNINITIALIZED;
     *count = kCards;
@@ -86,15 +94,18 @@ void FakeLibrary() {
     *bar1 = {128 * kGiB, 100 * kGiB, 28 * kGiB};
     return NVML_SUCCESS;
   };
-  real::nvmlDeviceGetComputeRunningProcesses_v3 = [](nvmlDevice_t, unsigned* count, nvmlProcessInfo_t* to) {
-    return Fill<nvmlProcessInfo_t>({{1, 55 * kGiB, 0, 0}, {unsigned(getpid()), kGiB, 0, 0}}, count, to);
+  real::nvmlDeviceGetComputeRunningProcesses_v3 = [](nvmlDevice_t, unsigned* count,
+                                                     nvmlProcessInfo_t* to) {
+    return Fill<nvmlProcessInfo_t>({{1, 55 * kGiB, 0, 0}, {unsigned(getpid()), kGiB, 0, 0}}, count,
+                                   to);
   };
-  real::nvmlDeviceGetComputeRunningProcesses = [](nvmlDevice_t, unsigned* count, nvmlProcessInfo_v1_t* to) {
+  real::nvmlDeviceGetComputeRunningProcesses = [](nvmlDevice_t, unsigned* count,
+                                                  nvmlProcessInfo_v1_t* to) {
     return Fill<nvmlProcessInfo_v1_t>({{1, 55 * kGiB}}, count, to);
   };
   real::nvmlDeviceGetGraphicsRunningProcesses_v3 = real::nvmlDeviceGetComputeRunningProcesses_v3;
-  real::nvmlDeviceGetProcessUtilization = [](nvmlDevice_t, nvmlProcessUtilizationSample_t* to, unsigned* count,
-                                             unsigned long long) {
+  real::nvmlDeviceGetProcessUtilization = [](nvmlDevice_t, nvmlProcessUtilizationSample_t* to,
+                                             unsigned* count, unsigned long long) {
     std::vector<nvmlProcessUtilizationSample_t> all;
     for (auto [pid, sm] : process_samples) all.push_back({pid, 1, sm, sm / 2, 0, 0});
     return all.empty() ? NVML_ERROR_NOT_FOUND : Fill(all, count, to);
@@ -103,14 +114,15 @@ void FakeLibrary() {
     *rates = {80, 40};
     return NVML_SUCCESS;
   };
-  real::nvmlDeviceGetSamples = [](nvmlDevice_t, nvmlSamplingType_t, unsigned long long, nvmlValueType_t* type, unsigned* count,
-                                  nvmlSample_t* samples) {
+  real::nvmlDeviceGetSamples = [](nvmlDevice_t, nvmlSamplingType_t, unsigned long long,
+                                  nvmlValueType_t* type, unsigned* count, nvmlSample_t* samples) {
     *type = NVML_VALUE_TYPE_UNSIGNED_INT;
     *count = 2;
     if (samples != nullptr) samples[0].sampleValue.uiVal = 80, samples[1].sampleValue.uiVal = 40;
     return NVML_SUCCESS;
   };
-  real::nvmlDeviceGetTopologyNearestGpus = [](nvmlDevice_t, nvmlGpuTopologyLevel_t, unsigned* count, nvmlDevice_t* to) {
+  real::nvmlDeviceGetTopologyNearestGpus = [](nvmlDevice_t, nvmlGpuTopologyLevel_t, unsigned* count,
+                                              nvmlDevice_t* to) {
     *count = kCards;
     if (to != nullptr) {
       for (unsigned i = 0; i < kCards; ++i) to[i] = Handle(i);
@@ -148,7 +160,9 @@ class NvmlTest : public testing::Test {
     unsigned at = 0;
     for (unsigned card : {3u, 1u}) {
       contract::PolicyCard& entry = policy.cards[at++];
-      const std::uint8_t uuid[16] = {0, 0, 0, std::uint8_t(card), 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x44, 0x44, 0x44, 0x44};
+      const std::uint8_t uuid[16] = {
+          0,    0,    0,   std::uint8_t(card), 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x44,
+          0x44, 0x44, 0x44};
       std::memcpy(entry.uuid, uuid, 16);
       entry.limit_bytes = entry.ceiling_bytes = 10 * kGiB;
       entry.compute_percent = 100;
@@ -223,10 +237,12 @@ TEST_F(NvmlTest, OtherCardsAreNotFoundByAnyName) {
 
 TEST_F(NvmlTest, ListsOfNeighboursAreThinnedOut) {
   unsigned count = 0;
-  ASSERT_EQ(nvmlDeviceGetTopologyNearestGpus(Handle(3), NVML_TOPOLOGY_NODE, &count, nullptr), NVML_SUCCESS);
+  ASSERT_EQ(nvmlDeviceGetTopologyNearestGpus(Handle(3), NVML_TOPOLOGY_NODE, &count, nullptr),
+            NVML_SUCCESS);
   EXPECT_EQ(count, 2u);
   nvmlDevice_t devices[4] = {};
-  ASSERT_EQ(nvmlDeviceGetTopologyNearestGpus(Handle(3), NVML_TOPOLOGY_NODE, &count, devices), NVML_SUCCESS);
+  ASSERT_EQ(nvmlDeviceGetTopologyNearestGpus(Handle(3), NVML_TOPOLOGY_NODE, &count, devices),
+            NVML_SUCCESS);
   EXPECT_EQ(count, 2u);
   EXPECT_EQ(devices[0], Handle(1));
   EXPECT_EQ(devices[1], Handle(3));
@@ -268,7 +284,8 @@ TEST_F(NvmlTest, ProcessListsHoldOwnProcessesOnlyAndKeepTheProtocol) {
   EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(Handle(3), &count, nullptr), NVML_SUCCESS);
   Hold(3 * kGiB);
   count = 0;
-  EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(Handle(3), &count, nullptr), NVML_ERROR_INSUFFICIENT_SIZE);
+  EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(Handle(3), &count, nullptr),
+            NVML_ERROR_INSUFFICIENT_SIZE);
   EXPECT_EQ(count, 1u);
   ASSERT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(Handle(3), &count, infos), NVML_SUCCESS);
   EXPECT_EQ(count, 1u);
@@ -297,10 +314,13 @@ TEST_F(NvmlTest, UtilisationIsTheOwnProcessesPart) {
   unsigned count = 2;
   nvmlValueType_t type;
   nvmlSample_t samples[2];
-  ASSERT_EQ(nvmlDeviceGetSamples(Handle(3), NVML_GPU_UTILIZATION_SAMPLES, 0, &type, &count, samples), NVML_SUCCESS);
+  ASSERT_EQ(
+      nvmlDeviceGetSamples(Handle(3), NVML_GPU_UTILIZATION_SAMPLES, 0, &type, &count, samples),
+      NVML_SUCCESS);
   EXPECT_EQ(samples[0].sampleValue.uiVal, 20u);
   EXPECT_EQ(samples[1].sampleValue.uiVal, 10u);
-  ASSERT_EQ(nvmlDeviceGetSamples(Handle(3), NVML_TOTAL_POWER_SAMPLES, 0, &type, &count, samples), NVML_SUCCESS);
+  ASSERT_EQ(nvmlDeviceGetSamples(Handle(3), NVML_TOTAL_POWER_SAMPLES, 0, &type, &count, samples),
+            NVML_SUCCESS);
   EXPECT_EQ(samples[0].sampleValue.uiVal, 80u) << "power is the card's";
   nvmlProcessUtilizationSample_t list[4];
   count = 4;

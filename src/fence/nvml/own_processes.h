@@ -1,7 +1,8 @@
 // The slice's processes, from its ledger.
 //
-// Thread safety: every function from any thread. The ledger is written by other processes all the time: a list is a picture of
-// one moment. Processes of another pid namespace have no pid that means anything here and are left out.
+// Thread safety: every function from any thread. The ledger is written by other processes all the
+// time: a list is a picture of one moment. Processes of another pid namespace have no pid that
+// means anything here and are left out.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,9 @@ template <typename T>
 class Scratch {
  public:
   explicit Scratch(std::size_t count)
-      : bytes_(count * sizeof(T)), data_(static_cast<T*>(os::MapPrivate(bytes_))), count_(data_ != nullptr ? count : 0) {}
+      : bytes_(count * sizeof(T)),
+        data_(static_cast<T*>(os::MapPrivate(bytes_))),
+        count_(data_ != nullptr ? count : 0) {}
   ~Scratch() {
     if (data_ != nullptr) os::Unmap(data_, bytes_);
   }

@@ -9,8 +9,8 @@ namespace tessera::fence::nvml {
 inline constexpr unsigned kFirstGuess = 256;  // items; most cards have fewer processes
 inline constexpr unsigned kMost = 1u << 16;
 
-// Asks `ask(&count, array)` for everything, with as much room as it takes, keeps what `keep(item)` wants (and may change), and
-// hands it over by the protocol.
+// Asks `ask(&count, array)` for everything, with as much room as it takes, keeps what `keep(item)`
+// wants (and may change), and hands it over by the protocol.
 template <typename Item, typename Ask, typename Keep>
 nvmlReturn_t Thin(unsigned* count, Item* items, Ask ask, Keep keep) {
   for (unsigned room = kFirstGuess; room <= kMost; room *= 4) {

@@ -13,8 +13,8 @@
 namespace tessera::fence::os {
 namespace {
 
-// struct stat of the kernel differs between machines and libc's fstat is too new a symbol; statx is one for all, with the old call
-// as a fallback on kernels before 4.11.
+// struct stat of the kernel differs between machines and libc's fstat is too new a symbol; statx is
+// one for all, with the old call as a fallback on kernels before 4.11.
 constexpr int kEmptyPath = 0x1000;  // AT_EMPTY_PATH
 
 int Result(long value) { return value < 0 ? -errno : static_cast<int>(value); }
@@ -33,14 +33,16 @@ bool Describe(int descriptor, FileFacts* facts) {
 }
 
 int OpenNoFollow(const char* path) {
-  return Result(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
+  return Result(
+      syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
 }
 
 int CreateNew(const char* path, std::size_t bytes) {
-  const int descriptor =
-      Result(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600));
+  const int descriptor = Result(syscall(SYS_openat, AT_FDCWD, path,
+                                        O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600));
   if (descriptor < 0) return descriptor;
-  if (const int done = Result(syscall(SYS_ftruncate, descriptor, static_cast<long>(bytes))); done < 0) {
+  if (const int done = Result(syscall(SYS_ftruncate, descriptor, static_cast<long>(bytes)));
+      done < 0) {
     Close(descriptor);
     Remove(path);
     return done;

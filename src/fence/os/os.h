@@ -1,8 +1,10 @@
-// Everything of the operating system that the fence uses. No other file of the fence calls libc, except for the memory
-// functions that a compiler emits by itself (memcpy, memset, memcmp, memmove, strlen).
+// Everything of the operating system that the fence uses. No other file of the fence calls libc,
+// except for the memory functions that a compiler emits by itself (memcpy, memset, memcmp, memmove,
+// strlen).
 //
 // Errors: functions that return int or long give a negative errno on failure.
-// Thread safety: every function may be called from any thread; none keeps a lock across a call into the driver.
+// Thread safety: every function may be called from any thread; none keeps a lock across a call into
+// the driver.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +41,8 @@ struct FileFacts {
 bool Describe(int descriptor, FileFacts* facts);
 // Opens an existing file for reading and writing; a symbolic link at its end is an error (-ELOOP).
 int OpenNoFollow(const char* path);
-// Creates a file of `bytes` zero bytes, mode 0600, that did not exist before (-EEXIST). A descriptor or a negative errno.
+// Creates a file of `bytes` zero bytes, mode 0600, that did not exist before (-EEXIST). A
+// descriptor or a negative errno.
 int CreateNew(const char* path, std::size_t bytes);
 // Gives the file a second name unless that exists (-EEXIST); removes a name.
 int Link(const char* from, const char* to);
@@ -47,18 +50,20 @@ void Remove(const char* path);
 std::uint32_t UserId();
 // False only when the kernel knows no such process.
 bool ProcessExists(int pid);
-// The kernel's 8 random bytes of this program image (AT_RANDOM): others after an exec, the same after a fork.
+// The kernel's 8 random bytes of this program image (AT_RANDOM): others after an exec, the same
+// after a fork.
 std::uint64_t ImageRandom();
 
-// Nanoseconds of CLOCK_MONOTONIC. Coarse: the value of the last tick (1-10 ms old), about 5 ns to read.
+// Nanoseconds of CLOCK_MONOTONIC. Coarse: the value of the last tick (1-10 ms old), about 5 ns to
+// read.
 std::uint64_t MonotonicNs();
 std::uint64_t CoarseMonotonicNs();
 // Nanoseconds since 1970, the clock of NVML's time stamps.
 std::uint64_t RealtimeNs();
 void SleepNs(std::uint64_t ns);
 
-// Waits until a wake, at most timeout_ns, or returns at once when *word != value. `word` may be in a shared, read-only
-// mapping. Wakes may be spurious.
+// Waits until a wake, at most timeout_ns, or returns at once when *word != value. `word` may be in
+// a shared, read-only mapping. Wakes may be spurious.
 void FutexWait(const std::uint32_t* word, std::uint32_t value, std::uint64_t timeout_ns);
 void FutexWake(const std::uint32_t* word);
 
@@ -86,12 +91,14 @@ void CommandName(std::span<char, 16> name);
 // False where libc has no such service (musl).
 bool OnFork(void (*child)());
 
-// Value of a variable, nullptr if unset or if the process is set-uid. Valid until the program changes its environment.
+// Value of a variable, nullptr if unset or if the process is set-uid. Valid until the program
+// changes its environment.
 const char* Environment(const char* name);
 
-// Replaces NAME=... by `assignment` ("NAME=value", must outlive the swap) in the environment by exchanging the array of
-// pointers; nothing of the program's own strings is changed. Destroying it puts the former array back; where libc made a
-// new array meanwhile (setenv), the former string takes the place of `assignment` in that one.
+// Replaces NAME=... by `assignment` ("NAME=value", must outlive the swap) in the environment by
+// exchanging the array of pointers; nothing of the program's own strings is changed. Destroying it
+// puts the former array back; where libc made a new array meanwhile (setenv), the former string
+// takes the place of `assignment` in that one.
 class EnvironmentSwap {
  public:
   EnvironmentSwap(std::string_view name, char* assignment);
@@ -117,7 +124,8 @@ void Complain(std::initializer_list<std::string_view> parts);
 // Invariant: the holder never waits for anything while it holds the lock.
 class SpinMutex {
  public:
-  // False after timeout_ns without success: the caller goes on without the lock's protection by refusing its work.
+  // False after timeout_ns without success: the caller goes on without the lock's protection by
+  // refusing its work.
   [[nodiscard]] bool LockFor(std::uint64_t timeout_ns);
   bool TryLock();
   void Unlock();

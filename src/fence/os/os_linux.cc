@@ -1,5 +1,3 @@
-#include "os/os.h"
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -12,6 +10,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "os/os.h"
 
 namespace tessera::fence::os {
 namespace {
@@ -31,7 +31,8 @@ std::uint64_t ReadClock(clockid_t clock) {
 }  // namespace
 
 int Open(const char* path, Access access) {
-  const int flags = (access == Access::kRead ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const int flags =
+      (access == Access::kRead ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   const long result = syscall(SYS_openat, AT_FDCWD, path, flags, 0);
   return result < 0 ? -errno : static_cast<int>(result);
 }

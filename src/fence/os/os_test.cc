@@ -1,4 +1,5 @@
-// The parts of the OS layer that decide something: /proc/PID/stat, the environment swap, the bounded lock, the error line.
+// The parts of the OS layer that decide something: /proc/PID/stat, the environment swap, the
+// bounded lock, the error line.
 #include "os/os.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,8 @@ namespace {
 
 std::string Stat(const std::string& comm, const std::string& state) {
   return "4711 (" + comm + ") " + state +
-         " 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 123456 1000 200 18446744073709551615 1 2 140722222222 0 0\n";
+         " 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 123456 1000 200 18446744073709551615 "
+         "1 2 140722222222 0 0\n";
 }
 
 TEST(ParseProcessStat, ReadsTheFieldsOfAnOrdinaryProcess) {
@@ -74,7 +76,9 @@ TEST(EnvironmentSwap, ShowsTheNewValueAndPutsTheOldBack) {
 TEST(EnvironmentSwap, AVariableThatWasUnsetIsUnsetAgain) {
   unsetenv("TESSERA_TEST_SWAP");
   char assignment[] = "TESSERA_TEST_SWAP=ours";
-  { EnvironmentSwap swap("TESSERA_TEST_SWAP", assignment); }
+  {
+    EnvironmentSwap swap("TESSERA_TEST_SWAP", assignment);
+  }
   EXPECT_EQ(getenv("TESSERA_TEST_SWAP"), nullptr);
 }
 

@@ -47,7 +47,8 @@ void StatPath(int pid, std::span<char, 32> path) {
 ProcessStat ParseProcessStat(std::string_view text) {
   // Field 2 is "(comm)", where comm is any 15 bytes: only the last ')' ends it.
   const std::size_t close = text.rfind(')');
-  if (close == std::string_view::npos || close + 2 >= text.size() || text[close + 1] != ' ') return {};
+  if (close == std::string_view::npos || close + 2 >= text.size() || text[close + 1] != ' ')
+    return {};
   ProcessStat stat;
   std::size_t at = close + 2;
   stat.state = text[at];
@@ -93,7 +94,8 @@ std::uint64_t PidNamespace() {
       syscall(SYS_readlinkat, -100 /* AT_FDCWD */, "/proc/self/ns/pid", link, sizeof link);
   std::uint64_t inode = 0;  // "pid:[4026531836]"
   for (long i = 0; i < bytes; ++i) {
-    if (link[i] >= '0' && link[i] <= '9') inode = inode * 10 + static_cast<std::uint64_t>(link[i] - '0');
+    if (link[i] >= '0' && link[i] <= '9')
+      inode = inode * 10 + static_cast<std::uint64_t>(link[i] - '0');
   }
   return inode;
 }

@@ -1,4 +1,5 @@
-// RTLD_NEXT chains: program, fence, another interposer (driver_interposer.cc) and driver, in the order of the preload list.
+// RTLD_NEXT chains: program, fence, another interposer (driver_interposer.cc) and driver, in the
+// order of the preload list.
 //
 //   fence_chain first|second|linked   where the other interposer stands against the fence
 #include <dlfcn.h>
@@ -25,7 +26,9 @@ const char* FileOf(void* address) {
 }
 
 bool IsFence(void* address) { return std::strstr(FileOf(address), "libtessera.so") != nullptr; }
-bool IsInterposer(void* address) { return std::strstr(FileOf(address), "driver_interposer") != nullptr; }
+bool IsInterposer(void* address) {
+  return std::strstr(FileOf(address), "driver_interposer") != nullptr;
+}
 
 }  // namespace
 
@@ -38,7 +41,8 @@ int main(int argc, char** argv) {
   if (interposer == nullptr) return 1;
   auto* next = static_cast<void**>(dlsym(interposer, "interposer_next"));
   auto* own = reinterpret_cast<int (*)(long, long)>(dlsym(interposer, "cuMemGetInfo_v2"));
-  Expect(IsInterposer(reinterpret_cast<void*>(own)), "dlsym on the interposer's handle gives another function");
+  Expect(IsInterposer(reinterpret_cast<void*>(own)),
+         "dlsym on the interposer's handle gives another function");
 
   const int plain = cuMemGetInfo_v2(0, 0);
   const int through = own(0, 0);
@@ -47,12 +51,17 @@ int main(int argc, char** argv) {
   // Linked calls bind to whoever stands first in the list.
   Expect(plain == (first ? through : through - 1000000), "the linked call took another way");
 
-  // What a program gets by RTLD_DEFAULT is what it got without the fence: the interposer, which leads to the fence.
-  Expect(IsInterposer(dlsym(RTLD_DEFAULT, "cuMemGetInfo_v2")), "RTLD_DEFAULT does not give the interposer");
-  Expect(IsInterposer(dlsym(RTLD_NEXT, "cuMemGetInfo_v2")), "RTLD_NEXT of the program does not give the interposer");
-  Expect(IsFence(dlsym(RTLD_NEXT, "cuMemAlloc_v2")), "RTLD_NEXT of the program does not give the fence");
+  // What a program gets by RTLD_DEFAULT is what it got without the fence: the interposer, which
+  // leads to the fence.
+  Expect(IsInterposer(dlsym(RTLD_DEFAULT, "cuMemGetInfo_v2")),
+         "RTLD_DEFAULT does not give the interposer");
+  Expect(IsInterposer(dlsym(RTLD_NEXT, "cuMemGetInfo_v2")),
+         "RTLD_NEXT of the program does not give the interposer");
+  Expect(IsFence(dlsym(RTLD_NEXT, "cuMemAlloc_v2")),
+         "RTLD_NEXT of the program does not give the fence");
   // Twice by the same thread, which one well-known library answers with NULL.
-  Expect(dlsym(RTLD_NEXT, "cuMemAlloc_v2") == dlsym(RTLD_NEXT, "cuMemAlloc_v2"), "the second look-up differs");
+  Expect(dlsym(RTLD_NEXT, "cuMemAlloc_v2") == dlsym(RTLD_NEXT, "cuMemAlloc_v2"),
+         "the second look-up differs");
   std::printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;
 }

@@ -1,5 +1,6 @@
-// Another library's dlsym, as Python distributions and profilers preload: an ordinary function that looks names up by the dlsym
-// behind it and counts. Nothing of the fence's behaviour may depend on whether it comes first or second.
+// Another library's dlsym, as Python distributions and profilers preload: an ordinary function that
+// looks names up by the dlsym behind it and counts. Nothing of the fence's behaviour may depend on
+// whether it comes first or second.
 #include <dlfcn.h>
 
 extern "C" {
@@ -14,5 +15,4 @@ void* dlsym(void* handle, const char* name) {
   asm volatile("" ::: "memory");  // stays an ordinary call
   return found;
 }
-
 }

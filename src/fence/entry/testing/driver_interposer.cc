@@ -1,4 +1,5 @@
-// Another library that stands before one driver function, finds the next by RTLD_NEXT and adds 1,000,000 to its answer.
+// Another library that stands before one driver function, finds the next by RTLD_NEXT and adds
+// 1,000,000 to its answer.
 #include <dlfcn.h>
 
 extern "C" {
@@ -10,5 +11,4 @@ int cuMemGetInfo_v2(long free, long total) {
   if (interposer_next == nullptr) return -1;
   return 1000000 + reinterpret_cast<int (*)(long, long)>(interposer_next)(free, total);
 }
-
 }

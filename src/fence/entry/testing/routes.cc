@@ -1,6 +1,7 @@
-// Proves, in a process with the fence preloaded and no slice, that every function of the headers comes out of every route as
-// the fence's wrapper (hooked) or as the driver's own function (passed on), and that the wrapper reaches the right one: the
-// fake driver's functions return their own number.
+// Proves, in a process with the fence preloaded and no slice, that every function of the headers
+// comes out of every route as the fence's wrapper (hooked) or as the driver's own function (passed
+// on), and that the wrapper reaches the right one: the fake driver's functions return their own
+// number.
 //
 //   fence_routes ROUTE DIRECTORY-OF-THE-FAKE-DRIVER
 #include <dlfcn.h>
@@ -46,14 +47,16 @@ bool IsFence(void* address) {
 }
 
 bool HasNumber(const char* name) {
-  return std::strncmp(name, "cuGetProcAddress", 16) != 0 && std::strcmp(name, "nvmlErrorString") != 0;
+  return std::strncmp(name, "cuGetProcAddress", 16) != 0 &&
+         std::strcmp(name, "nvmlErrorString") != 0;
 }
 
 // The wrapper or the driver's function, and what a call of it returns (every argument 0).
 void CheckPointer(const Entry& entry, void* function) {
   Expect(function != nullptr, "not found", entry.name);
   if (function == nullptr) return;
-  Expect(IsFence(function) == entry.hooked, entry.hooked ? "not the wrapper" : "hooked, should be passed on", entry.name);
+  Expect(IsFence(function) == entry.hooked,
+         entry.hooked ? "not the wrapper" : "hooked, should be passed on", entry.name);
   if (!HasNumber(entry.name)) return;
   using Call = int (*)(long, long, long, long, long, long, long, long, long, long, long, long);
   const int got = reinterpret_cast<Call>(function)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -72,14 +75,16 @@ void CheckDlsym(void* cuda_handle, void* nvml_handle) {
   for (const Entry& entry : kEntries) {
     CheckPointer(entry, dlsym(entry.library == cuda ? cuda_handle : nvml_handle, entry.name));
   }
-  Expect(dlsym(cuda_handle, "cuNoSuchFunction") == nullptr, "an unknown name is found", "cuNoSuchFunction");
+  Expect(dlsym(cuda_handle, "cuNoSuchFunction") == nullptr, "an unknown name is found",
+         "cuNoSuchFunction");
   Expect(dlerror() != nullptr, "no error for an unknown name", "cuNoSuchFunction");
 }
 
 void CheckDlvsym(void* cuda_handle, void* nvml_handle) {
   for (const Entry& entry : kEntries) {
     void* plain = dlsym(entry.library == cuda ? cuda_handle : nvml_handle, entry.name);
-    void* versioned = dlvsym(entry.library == cuda ? cuda_handle : nvml_handle, entry.name, "ANY_1.0");
+    void* versioned =
+        dlvsym(entry.library == cuda ? cuda_handle : nvml_handle, entry.name, "ANY_1.0");
     Expect(versioned == nullptr || versioned == plain, "dlvsym and dlsym differ", entry.name);
     if (versioned != nullptr) CheckPointer(entry, versioned);
   }
@@ -88,8 +93,8 @@ void CheckDlvsym(void* cuda_handle, void* nvml_handle) {
 using Gpa2 = int (*)(const char*, void**, int, unsigned long long, int*);
 using Gpa1 = int (*)(const char*, void**, int, unsigned long long);
 
-// The driver's answer for the same question, asked behind the fence's back, gives what has to come out: what dlsym gives for
-// that symbol (which CheckDlsym has proved).
+// The driver's answer for the same question, asked behind the fence's back, gives what has to come
+// out: what dlsym gives for that symbol (which CheckDlsym has proved).
 void CheckProcAddress(void* handle, Gpa2 gpa) {
   const auto direct = reinterpret_cast<Gpa1>(dlsym(handle, "fake_get_proc_address"));
   const auto address = reinterpret_cast<void* (*)(const char*)>(dlsym(handle, "fake_address"));
@@ -99,7 +104,8 @@ void CheckProcAddress(void* handle, Gpa2 gpa) {
   }
   for (const Entry& entry : kEntries) {
     if (entry.library != cuda) continue;
-    for (int version : {entry.since, entry.since - 1, entry.since + 5, 11000, 12000, 12080, 13000, 14000}) {
+    for (int version :
+         {entry.since, entry.since - 1, entry.since + 5, 11000, 12000, 12080, 13000, 14000}) {
       for (unsigned long long flags : {0ull, 1ull, 2ull}) {
         void* expected = nullptr;
         const int expected_result = direct(entry.base, &expected, version, flags);
@@ -108,14 +114,17 @@ void CheckProcAddress(void* handle, Gpa2 gpa) {
         const int result = gpa(entry.base, &got, version, flags, &status);
         Expect(result == expected_result, "another result than the driver's", entry.base);
         Expect(status != 77, "status is not written", entry.base);
-        Expect(got == (result == 0 ? expected_of.at(expected) : nullptr), "another function than dlsym's", entry.base);
+        Expect(got == (result == 0 ? expected_of.at(expected) : nullptr),
+               "another function than dlsym's", entry.base);
       }
     }
   }
   void* none = &failures;
   int status = 77;
-  Expect(gpa("cuNoSuchFunction", &none, 13000, 0, &status) == 500 && status == 1, "unknown name", "cuGetProcAddress");
-  Expect(gpa("", &none, 0, 0, nullptr) == 500, "the runtime's probe with an empty name", "cuGetProcAddress");
+  Expect(gpa("cuNoSuchFunction", &none, 13000, 0, &status) == 500 && status == 1, "unknown name",
+         "cuGetProcAddress");
+  Expect(gpa("", &none, 0, 0, nullptr) == 500, "the runtime's probe with an empty name",
+         "cuGetProcAddress");
   Expect(gpa(nullptr, &none, 13000, 0, &status) == 1, "NULL name", "cuGetProcAddress");
   Expect(gpa("cuInit", nullptr, 13000, 0, &status) == 1, "NULL result", "cuGetProcAddress");
 }
@@ -129,10 +138,12 @@ void ProcAddressRoutes(void* handle) {
   // The 4-argument form of 11.3: a fifth argument must not be touched.
   void* old = nullptr;
   first("cuGetProcAddress", &old, 11030, 0, nullptr);
-  Expect(old == dlsym(handle, "cuGetProcAddress"), "11030 is not the 4-argument form", "cuGetProcAddress");
+  Expect(old == dlsym(handle, "cuGetProcAddress"), "11030 is not the 4-argument form",
+         "cuGetProcAddress");
   void* alloc = nullptr;
   reinterpret_cast<Gpa1>(old)("cuMemAlloc", &alloc, 3020, 0);
-  Expect(alloc == dlsym(handle, "cuMemAlloc_v2"), "wrong variant by the 4-argument form", "cuMemAlloc");
+  Expect(alloc == dlsym(handle, "cuMemAlloc_v2"), "wrong variant by the 4-argument form",
+         "cuMemAlloc");
 }
 
 int Finish() {
@@ -149,11 +160,15 @@ int main(int argc, char** argv) {
   if (route == "absent") {
     // No driver in the process: as if the fence were not there.
     for (const Entry& entry : kEntries) {
-      Expect(dlsym(RTLD_DEFAULT, entry.name) == nullptr, "RTLD_DEFAULT finds it without a driver", entry.name);
-      Expect(dlsym(RTLD_NEXT, entry.name) == nullptr, "RTLD_NEXT finds it without a driver", entry.name);
-      Expect(dlvsym(RTLD_DEFAULT, entry.name, "X") == nullptr, "dlvsym finds it without a driver", entry.name);
+      Expect(dlsym(RTLD_DEFAULT, entry.name) == nullptr, "RTLD_DEFAULT finds it without a driver",
+             entry.name);
+      Expect(dlsym(RTLD_NEXT, entry.name) == nullptr, "RTLD_NEXT finds it without a driver",
+             entry.name);
+      Expect(dlvsym(RTLD_DEFAULT, entry.name, "X") == nullptr, "dlvsym finds it without a driver",
+             entry.name);
       static void* program = dlopen(nullptr, RTLD_NOW);
-      Expect(dlsym(program, entry.name) == nullptr, "dlopen(NULL) finds it without a driver", entry.name);
+      Expect(dlsym(program, entry.name) == nullptr, "dlopen(NULL) finds it without a driver",
+             entry.name);
     }
     return Finish();
   }
