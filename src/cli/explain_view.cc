@@ -115,8 +115,9 @@ json::object FitJson(const model::Node& node, const model::Request& request,
 std::string SliceText(const Observed& observed, const watch::SliceFacts& slice,
                       const driver::SecondWallProbe& wall, std::size_t width) {
   const node::SliceRecord& record = slice.record;
-  std::string text = "Slice " + record.slice.name + " (" + record.slice.id + "), " +
-                     Age(observed.snapshot.taken_s - record.created_s) + " old\n";
+  std::string text = Wrapped("Slice " + record.slice.name + " (" + record.slice.id + "), " +
+                                 Age(observed.snapshot.taken_s - record.created_s) + " old",
+                             width, "  ");
   text += Cut("  " + watch::Printable(record.command), width) + "\n\nWhere it sits\n";
   for (std::size_t i = 0; i < record.slice.cards.size(); ++i) {
     const model::SliceCard& promise = record.slice.cards[i];

@@ -54,7 +54,11 @@ std::string Kinds(const node::LedgerView& ledger, std::size_t card, std::size_t 
 std::string ProcessLine(const watch::SliceProcess& process, std::size_t width) {
   std::uint64_t held = 0;
   for (std::uint64_t bytes : process.held) held += bytes;
-  std::string figures = process.slot ? Mib(held) + " MiB" : "no card memory";
+  std::uint64_t driver = 0;
+  for (const std::optional<std::uint64_t>& bytes : process.driver) driver += bytes.value_or(0);
+  std::string figures = process.slot ? Mib(held) + " MiB"
+                        : driver > 0 ? "by the driver " + Mib(driver) + " MiB"
+                                     : "no card memory";
   if (process.process.state == 'T') figures += ", stopped";
   const std::string pid = "    " + Right(std::to_string(process.process.identity.pid), 7) + " ";
   return pid + Left(process.command_line, width - Columns(pid) - Columns(figures) - 1) + " " +

@@ -70,6 +70,8 @@ struct MemoryLimit {
   std::uint64_t soft_bytes = 0, hard_bytes = 0, used_bytes = 0;
 };
 
+inline constexpr std::uint64_t kNoMemoryLimit = ~std::uint64_t{0};  // NVML_DEVICE_MEMORY_LIMIT_MAX
+
 class Nvml {
  public:
   virtual ~Nvml() = default;

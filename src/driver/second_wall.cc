@@ -42,11 +42,15 @@ SecondWallProbe ProbeSecondWall(Nvml* nvml, const WallHost& host) {
   if (nvml == nullptr) return {false, "no driver", {}};
   const Result<DriverInfo> driver = nvml->Driver();
   if (!driver) return {false, driver.error().message, {}};
-  if (!driver->memory_limits) {
-    return {false, "driver " + driver->version + " has no memory limit per cgroup (R615 has)", {}};
-  }
+  const std::string lacks =
+      "driver " + driver->version + " has no memory limit per cgroup (R615 has)";
+  if (!driver->memory_limits) return {false, lacks, {}};
   if (host.cgroup2.empty()) return {false, "no cgroup v2 tree is mounted", {}};
   if (!host.root) return {false, "only root may set the driver's memory limit", {}};
+  if (const auto limit = nvml->GetMemoryLimit(0, host.cgroup2);
+      !limit && limit.error().code == Code::kUnimplemented) {
+    return {false, lacks, {}};
+  }
   return {true, "driver's memory limit per cgroup", host.cgroup2};
 }
 
@@ -67,7 +71,12 @@ Status SecondWall::SetLimit(Nvml& nvml, const WallCard& limit) const {
   return nvml.SetMemoryLimit(limit.card, cgroup_, limit.hard_bytes);
 }
 
-Status SecondWall::Lower() const {
+Status SecondWall::Lower(Nvml* nvml, std::span<const WallCard> cards) const {
+  for (const WallCard& card : cards) {
+    // Its failure changes nothing: an empty cgroup limits nobody, and goes next.
+    if (nvml != nullptr)
+      static_cast<void>(nvml->SetMemoryLimit(card.card, cgroup_, kNoMemoryLimit));
+  }
   if (rmdir(cgroup_.c_str()) == 0 || errno == ENOENT) return {};
   if (errno == EBUSY || errno == ENOTEMPTY) {
     return Fail(Code::kFailedPrecondition, cgroup_ + ": a process is still in it");
@@ -83,7 +92,7 @@ Result<SecondWall> RaiseSecondWall(Nvml& nvml, const SecondWallProbe& probe,
   if (Status made = MakeCgroup(wall.cgroup()); !made) return Fail(made.error());
   for (const WallCard& card : cards) {
     if (Status set = wall.SetLimit(nvml, card); !set) {
-      wall.Lower();
+      wall.Lower(&nvml, cards);
       return FailIn("second wall", set.error());
     }
   }

@@ -43,7 +43,8 @@ struct WallCard {
 
 WallHost HostForSecondWall();
 
-// Pure but for asking the driver whether it has the limit. `nvml` may be null (no driver).
+// Pure but for asking the driver whether it has the limit: newer libraries have the call on older
+// drivers too, where it answers that it is not supported. `nvml` may be null (no driver).
 SecondWallProbe ProbeSecondWall(Nvml* nvml, const WallHost& host);
 
 class SecondWall {
@@ -53,8 +54,9 @@ class SecondWall {
   // Puts a process (and so all that it starts) behind the wall.
   Status Enter(pid_t pid) const;
   Status SetLimit(Nvml& nvml, const WallCard& limit) const;
-  // Removes the cgroup and with it the limit. kFailedPrecondition while a process is still in it.
-  Status Lower() const;
+  // Takes the limits of these cards away (the driver also does when the cgroup goes) and removes
+  // the cgroup. `nvml` may be null. kFailedPrecondition while a process is still in it.
+  Status Lower(Nvml* nvml = nullptr, std::span<const WallCard> cards = {}) const;
 
   // The wall of a slice that stands already, or will: its cgroup is named by the slice id alone.
   static SecondWall Of(const std::string& cgroup2, const std::string& slice_id);

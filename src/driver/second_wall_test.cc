@@ -24,6 +24,10 @@ TEST(SecondWall, IsOffForEachMissingThingAndSaysWhich) {
   EXPECT_EQ(ProbeSecondWall(&nvml, {false, "/sys/fs/cgroup"}).reason,
             "only root may set the driver's memory limit");
   EXPECT_TRUE(ProbeSecondWall(&nvml, good).available);
+  nvml.get_limit_error = {Code::kUnimplemented, "Not Supported"};
+  EXPECT_EQ(ProbeSecondWall(&nvml, good).reason,
+            "driver 580.95.05 has no memory limit per cgroup (R615 has)")
+      << "a new library on an old driver";
   nvml.driver = Fail(Code::kDeadlineExceeded, "driver: no answer in time");
   EXPECT_FALSE(ProbeSecondWall(&nvml, good).available);
 }
@@ -50,7 +54,8 @@ TEST_F(OnDirectory, LimitsTheSlicesOwnCgroupAndTakesItAway) {
   EXPECT_EQ((nvml_.limits[{1, wall->cgroup()}]), 4000u);
   EXPECT_TRUE(wall->SetLimit(nvml_, {0, 9000}));
   EXPECT_EQ((nvml_.limits[{0, wall->cgroup()}]), 9000u);
-  EXPECT_TRUE(SecondWall::Of(root_, "chat-1").Lower());
+  EXPECT_TRUE(SecondWall::Of(root_, "chat-1").Lower(&nvml_, cards));
+  EXPECT_EQ((nvml_.limits[{0, wall->cgroup()}]), kNoMemoryLimit);
   EXPECT_NE(access(wall->cgroup().c_str(), F_OK), 0);
   EXPECT_TRUE(wall->Lower()) << "twice is no error";
 }

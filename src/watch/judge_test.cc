@@ -45,7 +45,8 @@ TEST(Judge, ToleratesTheStatedDifferenceAndNotMore) {
   EXPECT_TRUE(JudgeOne(slice).empty());
   slice.processes[0].driver = {64 * kMib + 1};
   ASSERT_EQ(JudgeOne(slice).size(), 1u);
-  // The other way round is no bypass: memory that is charged and not yet, or no more, at the driver.
+  // The other way round is no bypass: memory that is charged and not yet, or no more, at the
+  // driver.
   slice.processes[0].held = {9000 * kMib};
   EXPECT_TRUE(JudgeOne(slice).empty());
 }
@@ -87,7 +88,8 @@ TEST(Judge, FindsOtherCardsAndOtherPolicies) {
   const std::vector<Finding> findings = JudgeOne(slice);
   ASSERT_EQ(findings.size(), 2u);
   EXPECT_EQ(findings[0].kind, Bypass::kOtherCard);
-  EXPECT_EQ(findings[0].text, "slice chat: pid 1234 (python) uses card 1, which is not in its slice");
+  EXPECT_EQ(findings[0].text,
+            "slice chat: pid 1234 (python) uses card 1, which is not in its slice");
   EXPECT_EQ(findings[1].kind, Bypass::kPolicyReplaced);
 }
 

@@ -34,7 +34,8 @@ class SnapshotTest : public ::testing::Test {
 
     record_.slice.id = "chat-1";
     record_.slice.name = "chat";
-    record_.slice.cards.push_back({*model::ParseUuid(driver::testing::A10G(0).uuid), 8000 * kMib, 30});
+    record_.slice.cards.push_back(
+        {*model::ParseUuid(driver::testing::A10G(0).uuid), 8000 * kMib, 30});
     record_.directory = directory_;
     record_.mount_namespace = 5555;
     record_.live = true;
@@ -133,7 +134,8 @@ TEST_F(SnapshotTest, ASliceThatUsesAnotherCardIsFound) {
 
 TEST_F(SnapshotTest, ChildrenBelongThoughTheyLeftTheNamespace) {
   AddProcess({100, 1}, "sh");
-  processes_.all.push_back({{50, 9}, 100, 'S', "escaped", 777, 1});  // a lower pid than its parent's
+  processes_.all.push_back(
+      {{50, 9}, 100, 'S', "escaped", 777, 1});  // a lower pid than its parent's
   processes_.all.push_back({{51, 9}, 50, 'S', "grandchild", 778, 1});
   const Snapshot snapshot = Take();
   ASSERT_EQ(snapshot.slices[0].processes.size(), 3u);
@@ -158,7 +160,8 @@ TEST_F(SnapshotTest, MoreThanTheLimitAndMoreThanTheCardAreRemarked) {
   AddProcess(own_, "python");
   WriteSlot(0, own_, 9000 * kMib);
   EXPECT_EQ(Take().slices[0].remarks[0],
-            "ledger: 9,000 MiB held is above the limit of 8,000 MiB (lowered below what was held, or forged)");
+            "ledger: 9,000 MiB held is above the limit of 8,000 MiB (lowered below what was held, "
+            "or forged)");
   WriteSlot(0, own_, (std::uint64_t{1} << 47));
   const Snapshot snapshot = Take();
   EXPECT_LE(snapshot.cards[0].held_bytes, 23028 * kMib);
@@ -184,7 +187,8 @@ TEST_F(SnapshotTest, SurvivesScribbledLedgers) {
   std::mt19937_64 random(20);
   for (int round = 0; round < 300; ++round) {
     const std::uint64_t word = round % 3 == 0 ? ~std::uint64_t{0} : random();
-    const std::size_t offset = round % 2 == 0 ? random() % 2560 : 8192 + random() % (64 * sizeof(contract::LedgerSlot));
+    const std::size_t offset =
+        round % 2 == 0 ? random() % 2560 : 8192 + random() % (64 * sizeof(contract::LedgerSlot));
     WriteLedger(offset, &word, 1 + random() % sizeof word);
     const Snapshot snapshot = Take();
     ASSERT_EQ(snapshot.slices.size(), 1u);
@@ -222,7 +226,10 @@ TEST(Printable, KeepsTextAndTamesTheRest) {
   EXPECT_EQ(Printable("python serve.py"), "python serve.py");
   EXPECT_EQ(Printable("추론"), "추론");
   EXPECT_EQ(Printable("\x1b[31mred\n"), "?[31mred?");
-  EXPECT_EQ(Printable("\xc2\x9b" "31m"), "??31m") << "C1 control";
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "31m"),
+            "??31m")
+      << "C1 control";
   EXPECT_EQ(Printable("\xff\xfe\xc0\x80\xed\xa0\x80"), "???????");
   EXPECT_EQ(Printable("\xe3\x81"), "??");
 }
@@ -236,7 +243,7 @@ TEST(RealProcesses, SeeThisProcess) {
     EXPECT_NE(RealProcesses().CommandLine(process).find("test"), std::string::npos);
   }
   EXPECT_TRUE(found);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat("/proc/self/exe", &info), 0);
   const std::optional<Mapped> mapped = RealProcesses().Maps(getpid(), {info.st_dev, info.st_ino});
   ASSERT_TRUE(mapped);

@@ -70,9 +70,10 @@ class Watcher {
       return started;
     }
     wall_ = *wall;
+    wall_cards_ = limits;
     if (Status entered = wall_->Enter(plan_.record.launcher.pid); !entered) {
       started.second_wall_reason = entered.error().message;
-      wall_->Lower();
+      wall_->Lower(nvml(), limits);
       wall_.reset();
       return started;
     }
@@ -92,7 +93,7 @@ class Watcher {
       }
       LookOnce();
     }
-    if (wall_) wall_->Lower();
+    if (wall_) wall_->Lower(nvml(), wall_cards_);
     store_.Reap();
   }
 
@@ -163,6 +164,7 @@ class Watcher {
   node::Inventory inventory_;
   Result<std::unique_ptr<driver::Nvml>> nvml_ = Fail(Code::kUnavailable, "not opened");
   std::optional<driver::SecondWall> wall_;
+  std::vector<driver::WallCard> wall_cards_;
   Confirmer confirmer_;
   std::set<std::tuple<Bypass, pid_t, std::uint64_t>> said_;
 };

@@ -48,11 +48,13 @@ class Child {
 
 TEST(Answer, ReportsPausesAndKills) {
   const Child child;
-  EXPECT_EQ(*Answer(child.Found(contract::BypassAction::kReport)), "slice chat: pid is beside its fence");
+  EXPECT_EQ(*Answer(child.Found(contract::BypassAction::kReport)),
+            "slice chat: pid is beside its fence");
   EXPECT_EQ(*Answer(child.Found(contract::BypassAction::kPause)),
             "slice chat: pid is beside its fence: stopped");
   EXPECT_EQ(child.WaitForState('T'), 'T');
-  EXPECT_EQ(*Answer(child.Found(contract::BypassAction::kKill)), "slice chat: pid is beside its fence: killed");
+  EXPECT_EQ(*Answer(child.Found(contract::BypassAction::kKill)),
+            "slice chat: pid is beside its fence: killed");
   EXPECT_EQ(child.WaitForState('Z'), 'Z');
 }
 
@@ -73,7 +75,8 @@ TEST(Answer, OfTheWholeSliceIsAReport) {
   EXPECT_EQ(*Answer(finding), finding.text);
 }
 
-// The watcher ends by itself when its slice is not among the living, leaves no child behind and lets go of stderr.
+// The watcher ends by itself when its slice is not among the living, leaves no child behind and
+// lets go of stderr.
 TEST(Watcher, EndsWithItsSlice) {
   std::string root = ::testing::TempDir() + "/watch-XXXXXX";
   ASSERT_NE(mkdtemp(root.data()), nullptr);

@@ -22,6 +22,7 @@ class FakeNvml : public Nvml {
     return {};
   }
   Result<MemoryLimit> GetMemoryLimit(int card, const std::string& cgroup) override {
+    if (get_limit_error.code != Code::kInternal) return Fail(get_limit_error);
     const auto found = limits.find({card, cgroup});
     if (found == limits.end()) return Fail(Code::kNotFound, "no limit on " + cgroup);
     return MemoryLimit{0, found->second, 0};
@@ -31,7 +32,7 @@ class FakeNvml : public Nvml {
   Result<std::vector<Result<Card>>> cards = std::vector<Result<Card>>{};
   Result<std::vector<Result<CardUsage>>> usages = std::vector<Result<CardUsage>>{};
   std::map<std::pair<int, std::string>, std::uint64_t> limits;
-  Error set_limit_error;  // kInternal = none
+  Error set_limit_error, get_limit_error;  // kInternal = none
 };
 
 // "NVIDIA A10G", 23,028 MiB, UUID ending in the index.

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "impl.h"
 #include "sim/nvml/library.h"
@@ -56,12 +57,24 @@ nvmlReturn_t DeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t* memo
   return NVML_SUCCESS;
 }
 
+namespace {
+
+// The call names a cgroup by its directory; a process by the path below the mount (on hybrid hosts "unified").
+std::string_view BelowMount(std::string_view directory) {
+  for (std::string_view mount : {"/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"}) {
+    if (directory.starts_with(mount)) return directory.substr(mount.size() - 1);
+  }
+  return directory == "/sys/fs/cgroup" || directory == "/sys/fs/cgroup/unified" ? "/" : directory;
+}
+
+}  // namespace
+
 nvmlReturn_t DeviceSetMemoryLimits_v1(nvmlDevice_t device, SetMemoryLimits_v1* limits) {
   if (Node().memory_limits_supported == 0 || Mig(device) != nullptr) return NVML_ERROR_NOT_SUPPORTED;
   if (limits == nullptr || limits->name_space == nullptr || limits->name_space[0] != '/') return NVML_ERROR_INVALID_ARGUMENT;
   if (limits->soft_limit > limits->hard_limit) return NVML_ERROR_INVALID_ARGUMENT;
   if (geteuid() != 0) return NVML_ERROR_NO_PERMISSION;
-  return SetMemoryLimit(DeviceOf(device)->card, limits->name_space, limits->soft_limit, limits->hard_limit)
+  return SetMemoryLimit(DeviceOf(device)->card, BelowMount(limits->name_space), limits->soft_limit, limits->hard_limit)
              ? NVML_SUCCESS
              : NVML_ERROR_INSUFFICIENT_RESOURCES;
 }
@@ -69,7 +82,7 @@ nvmlReturn_t DeviceSetMemoryLimits_v1(nvmlDevice_t device, SetMemoryLimits_v1* l
 nvmlReturn_t DeviceGetMemoryLimits_v1(nvmlDevice_t device, GetMemoryLimits_v1* limits) {
   if (Node().memory_limits_supported == 0 || Mig(device) != nullptr) return NVML_ERROR_NOT_SUPPORTED;
   if (limits == nullptr || limits->name_space == nullptr || limits->name_space[0] != '/') return NVML_ERROR_INVALID_ARGUMENT;
-  const MemoryLimitView view = GetMemoryLimit(DeviceOf(device)->card, limits->name_space);
+  const MemoryLimitView view = GetMemoryLimit(DeviceOf(device)->card, BelowMount(limits->name_space));
   limits->soft_limit = view.soft;
   limits->hard_limit = view.hard;
   limits->current_used = view.used;

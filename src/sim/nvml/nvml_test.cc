@@ -189,6 +189,10 @@ TEST_F(NvmlTest, MemoryLimitsHoldInTheDriver) {
   ASSERT_EQ(library_.Get<GetLimits>("nvmlDeviceGetMemoryLimits_v1")(card_, &view), NVML_SUCCESS);
   EXPECT_EQ(view.hard_limit, 100 * kMiB);
   EXPECT_EQ(view.current_used, 100 * kMiB);
+  const std::string directory = "/sys/fs/cgroup" + cgroup;
+  GetMemoryLimits_v1 mounted{directory.c_str(), 0, 0, 0};
+  ASSERT_EQ(library_.Get<GetLimits>("nvmlDeviceGetMemoryLimits_v1")(card_, &mounted), NVML_SUCCESS);
+  EXPECT_EQ(mounted.hard_limit, 100 * kMiB) << "the directory of a cgroup and its path are the same cgroup";
   limits.name_space = "relative";
   EXPECT_EQ(set(card_, &limits), NVML_ERROR_INVALID_ARGUMENT);
 }
