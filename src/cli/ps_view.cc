@@ -117,7 +117,7 @@ std::string PsText(const Observed& observed, std::size_t width) {
     for (const watch::SliceFacts& slice : snapshot.slices)
       text += SliceText(snapshot, slice, width);
     text +=
-        "Memory in MiB. Cores and priority are promised and shown; they are not enforced yet.\n";
+        "Memory in MiB. Cores and priority are recorded and shown, not enforced yet.\n";
   }
   if (!snapshot.foreign.empty()) {
     text += "\nForeign processes (in no slice):\n";
