@@ -18,6 +18,8 @@ constexpr std::uint64_t kAccessStep = std::uint64_t{1} << 30;  // access is open
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kClearByHand = 64 * 1024;  // below this writing zeros is cheaper than a system call
 
+constexpr int kRecent = 16;
+
 constinit std::mutex memory_mutex;
 constinit std::atomic<std::uint64_t> buffer_ids{1};
 constinit std::atomic<std::uint64_t> span_base{0}, span_bytes{0};
@@ -27,6 +29,9 @@ constinit std::atomic<std::uint64_t> low_base{0}, low_bytes{0};
 struct Span {
   std::uint64_t base, bytes, open_end;  // [base, open_end) can be read and written
   FreeExtents free;
+  // Single units given back last, so that taking and giving one block in turn searches nothing.
+  std::uint64_t recent[kRecent];
+  int recent_count;
   Range** starts;                     // per unit: the range that starts there
   std::uint64_t* start_bits;          // one bit per unit
   std::uint64_t* start_words;         // one bit per word of start_bits
@@ -113,6 +118,7 @@ MemoryLock::~MemoryLock() { memory_mutex.unlock(); }
 std::uint64_t TakeAddresses(std::uint64_t bytes, std::uint64_t alignment, bool low) {
   Span* span = Ready(low);
   std::uint64_t base = 0;
+  if (span && bytes == kUnit && alignment <= kUnit && span->recent_count > 0) return span->recent[--span->recent_count];
   if (bytes == 0 || !span || !span->free.Take(bytes, std::max(alignment, kUnit), &base)) return 0;
   if (OpenUpTo(span, base + bytes)) return base;
   span->free.Give(base, bytes);
@@ -144,7 +150,10 @@ void GiveAddresses(std::uint64_t base, std::uint64_t bytes, bool clear) {
       mmap(reinterpret_cast<void*>(base + open), bytes - open, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     madvise(at, bytes, MADV_NOHUGEPAGE);
   }
-  span->free.Give(base, bytes);
+  if (bytes == kUnit && !clear && span->recent_count < kRecent)
+    span->recent[span->recent_count++] = base;
+  else
+    span->free.Give(base, bytes);
 }
 
 void PublishRange(Range& range) {

@@ -1,14 +1,31 @@
 #include "sim/cuda/small_blocks.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <new>
 
 namespace tessera::sim {
 namespace {
 
 constinit Block* spare_blocks = nullptr;  // bookkeeping without a block, linked by bucket_next
+
+// Bookkeeping comes in slabs of fresh pages, which the kernel fills with zeros as they are touched.
+constexpr std::size_t kSlab = 64;
+constinit Block* slab = nullptr;
+constinit std::size_t slab_left = 0;
+
+Block* NewBookkeeping() {
+  if (slab_left == 0) {
+    void* pages = mmap(nullptr, kSlab * sizeof(Block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return nullptr;
+    slab = static_cast<Block*>(pages);
+    slab_left = kSlab;
+  }
+  --slab_left;
+  return slab++;
+}
 
 int OrderFor(std::uint64_t size) {
   const std::uint64_t leaves = (std::max<std::uint64_t>(size, 1) + (1 << kLeafShift) - 1) >> kLeafShift;
@@ -57,9 +74,8 @@ Block* AddBlock(BlockBuckets& buckets, std::uint64_t base) {
   if (block) {
     spare_blocks = block->bucket_next;
   } else {
-    block = new (std::nothrow) Block{};
+    block = NewBookkeeping();
     if (!block) return nullptr;
-    std::memset(block->order_at, kNoPiece, sizeof block->order_at);
   }
   block->kind = RangeKind::kBlock;
   block->base = base;
@@ -85,10 +101,13 @@ std::uint64_t TakeSmall(BlockBuckets& buckets, std::uint64_t size) {
     MarkFree(*block, i - 1, position + 1);
   }
   const std::uint32_t leaf = position << order;
-  block->order_at[leaf] = static_cast<std::uint8_t>(order);
-  block->dirty_at[leaf] = 0;
-  block->size_at[leaf] = static_cast<std::uint32_t>(size);
-  block->id_at[leaf] = NextBufferId();
+  std::uint16_t index = block->pieces_free;
+  if (index)
+    block->pieces_free = block->pieces[index - 1].next_free;
+  else
+    index = ++block->pieces_used;
+  block->piece_at[leaf] = index;
+  block->pieces[index - 1] = {NextBufferId(), static_cast<std::uint32_t>(size), 0, static_cast<std::uint8_t>(order), 0};
   ++block->live;
   Rebucket(buckets, *block);
   return block->base + (std::uint64_t{leaf} << kLeafShift);
@@ -97,10 +116,13 @@ std::uint64_t TakeSmall(BlockBuckets& buckets, std::uint64_t size) {
 bool FreeSmall(BlockBuckets& buckets, Block& block, std::uint64_t address, bool* empty) {
   const std::uint64_t offset = address - block.base;
   const auto leaf = static_cast<std::uint32_t>(offset >> kLeafShift);
-  if (offset % (1 << kLeafShift) || block.order_at[leaf] == kNoPiece) return false;
-  int order = block.order_at[leaf];
-  if (block.dirty_at[leaf]) ClearBytes(address, std::uint64_t{1} << (kLeafShift + order));
-  block.order_at[leaf] = kNoPiece;
+  if (offset % (1 << kLeafShift) || block.piece_at[leaf] == 0) return false;
+  BlockPiece& piece = block.pieces[block.piece_at[leaf] - 1];
+  int order = piece.order;
+  if (piece.dirty) ClearBytes(address, std::uint64_t{1} << (kLeafShift + order));
+  piece.next_free = block.pieces_free;
+  block.pieces_free = block.piece_at[leaf];
+  block.piece_at[leaf] = 0;
   std::uint32_t position = leaf >> order;
   for (; order < kOrders - 1 && IsFree(block, order, position ^ 1); ++order) {
     MarkTaken(block, order, position ^ 1);
@@ -115,7 +137,8 @@ bool FreeSmall(BlockBuckets& buckets, Block& block, std::uint64_t address, bool*
 void DropBlock(BlockBuckets& buckets, Block& block) {
   Unlink(buckets, block);
   if (block.live) {
-    std::memset(block.order_at, kNoPiece, sizeof block.order_at);
+    std::memset(block.piece_at, 0, sizeof block.piece_at);
+    block.pieces_used = block.pieces_free = 0;
     std::memset(block.free_bits, 0, sizeof block.free_bits);
     std::memset(block.free_words, 0, sizeof block.free_words);
     block.free_orders = 0;
@@ -130,8 +153,9 @@ Piece FindPiece(Block& block, std::uint64_t address) {
   const auto leaf = static_cast<std::uint32_t>((address - block.base) >> kLeafShift);
   for (int order = 0; order < kOrders; ++order) {
     const std::uint32_t start = leaf >> order << order;
-    if (block.order_at[start] != kNoPiece && block.order_at[start] >= order && (leaf - start) >> block.order_at[start] == 0)
-      return {block.base + (std::uint64_t{start} << kLeafShift), block.size_at[start], block.id_at[start], &block.dirty_at[start]};
+    if (block.piece_at[start] == 0) continue;
+    BlockPiece& piece = block.pieces[block.piece_at[start] - 1];
+    if ((leaf - start) >> piece.order == 0) return {block.base + (std::uint64_t{start} << kLeafShift), piece.size, piece.id, &piece.dirty};
   }
   return {0, 0, 0, nullptr};
 }

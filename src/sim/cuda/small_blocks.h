@@ -4,6 +4,7 @@
 // is the block; it goes back when its last allocation is freed. Pieces are found by address in at most 12 steps.
 //
 // Thread safety: every function is called with MemoryLock held.
+// Invariant: a Block of zero bytes is valid, so its bookkeeping costs host memory only where pieces are.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +17,28 @@ inline constexpr std::uint64_t kSmallLimit = std::uint64_t{1} << 20;
 inline constexpr int kLeafShift = 9, kOrders = 13;  // 512 bytes ... 2 MiB
 inline constexpr std::uint32_t kLeaves = 1u << (kOrders - 1);
 
+struct BlockPiece {
+  std::uint64_t id;
+  std::uint32_t size;  // as asked for
+  std::uint16_t next_free;
+  std::uint8_t order;
+  std::uint8_t dirty;
+};
+
+// A Block of zero bytes is valid, and pieces are kept together at the front: bookkeeping costs host memory by the piece.
 struct Block : Range {
   std::uint64_t free_bits[kOrders][kLeaves / 64];
   std::uint64_t free_words[kOrders];  // one bit per word of free_bits
   std::uint32_t free_orders;          // one bit per order with a free piece
   std::uint32_t live;
-  std::uint8_t order_at[kLeaves];  // of the piece that starts at the leaf; kNoPiece otherwise
-  std::uint8_t dirty_at[kLeaves];
-  std::uint32_t size_at[kLeaves];  // as asked for
-  std::uint64_t id_at[kLeaves];
   Block* bucket_next;
   Block* bucket_previous;
-  int bucket;  // highest free order, -1 when full
+  int bucket;                 // highest free order, -1 when full
+  std::uint16_t pieces_used;  // of `pieces`, ever
+  std::uint16_t pieces_free;  // head of the list through next_free; indices are + 1, 0 ends
+  std::uint16_t piece_at[kLeaves];  // index + 1 of the piece that starts at the leaf, 0 none
+  BlockPiece pieces[kLeaves];
 };
-inline constexpr std::uint8_t kNoPiece = 0xFF;
 
 // A context's blocks by their highest free order.
 struct BlockBuckets {
