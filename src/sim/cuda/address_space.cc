@@ -119,7 +119,10 @@ std::uint64_t TakeAddresses(std::uint64_t bytes, std::uint64_t alignment, bool l
   Span* span = Ready(low);
   std::uint64_t base = 0;
   if (span && bytes == kUnit && alignment <= kUnit && span->recent_count > 0) return span->recent[--span->recent_count];
-  if (bytes == 0 || !span || !span->free.Take(bytes, std::max(alignment, kUnit), &base)) return 0;
+  if (bytes == 0 || !span) return 0;
+  alignment = std::max(alignment, kUnit);
+  // What is open already, else the lowest place: the far end is for reservations.
+  if (!span->free.Take(bytes, alignment, &base, span->open_end) && !span->free.TakeFirst(bytes, alignment, &base)) return 0;
   if (OpenUpTo(span, base + bytes)) return base;
   span->free.Give(base, bytes);
   return 0;

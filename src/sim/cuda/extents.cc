@@ -39,12 +39,23 @@ void FreeExtents::Cut(Extent from, std::uint64_t base, std::uint64_t bytes) {
   if (from_end > end) Add(end, from_end - end);
 }
 
-bool FreeExtents::Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base) {
+bool FreeExtents::Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base, std::uint64_t limit) {
   for (auto it = by_size_.lower_bound({bytes, 0}); it != by_size_.end(); ++it) {
     const Extent from{it->second, it->first};
     const std::uint64_t first = (from.base + alignment - 1) / alignment * alignment;
-    if (first + bytes > from.base + from.bytes) continue;
+    if (first + bytes > from.base + from.bytes || first + bytes > limit) continue;
     Cut(from, first, bytes);
+    *base = first;
+    return true;
+  }
+  return false;
+}
+
+bool FreeExtents::TakeFirst(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base) {
+  for (const auto& [free_base, free_bytes] : by_base_) {
+    const std::uint64_t first = (free_base + alignment - 1) / alignment * alignment;
+    if (first + bytes > free_base + free_bytes) continue;
+    Cut({free_base, free_bytes}, first, bytes);
     *base = first;
     return true;
   }

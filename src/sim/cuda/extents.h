@@ -16,8 +16,10 @@ class FreeExtents {
 
   void Give(std::uint64_t base, std::uint64_t bytes);
 
-  // Cuts `bytes` at a multiple of `alignment` out of the smallest extent that has them; false when none has.
-  bool Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base);
+  // Cuts `bytes` at a multiple of `alignment` out of the smallest extent that has them below `limit`; false when none has.
+  bool Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base, std::uint64_t limit = ~std::uint64_t{0});
+  // The same from the first extent that has them. O(n).
+  bool TakeFirst(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base);
   // The same from the end of the last extent.
   bool TakeLast(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base);
   // Exactly [base, base + bytes); false unless all of it is free.
