@@ -1,7 +1,7 @@
 """Runs a program on a simulated node, bare and behind the fence, and compares what it answered.
 
 A case is a function in cases/ with the decorator @case. It is called twice, each time inside `tessera-sim run` on a
-node of its own and with a state directory of its own: once with mode "bare", once with mode "fenced". It starts
+node of its own (unless it says inside_node=False and starts nodes itself) and with a state directory of its own: once with mode "bare", once with mode "fenced". It starts
 programs by Inside.run or Inside.start, which put `tessera run --mem ... --` before them in the second mode, and returns
 
     answers   what must be the same in both modes
@@ -224,7 +224,9 @@ def run_case(config, config_path, name):
             out = f"{folder}/result.json"
             state = f"{folder}/state"
             inner = [sys.executable, str(HERE / "run.py"), "--config", config_path, "--inside", mode, "--out", out, name]
-            argv = [config.tessera_sim, "run", "--node", config.node_file(chosen.node), "--", *inner]
+            argv = inner
+            if chosen.inside_node:
+                argv = [config.tessera_sim, "run", "--node", config.node_file(chosen.node), "--", *inner]
             environment = dict(os.environ, TESSERA_STATE=state, TMPDIR=folder, PYTHONDONTWRITEBYTECODE="1")
             for leftover in ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD"):
                 environment.pop(leftover, None)

@@ -42,8 +42,22 @@ void GiveCode(const Context& context, std::uint64_t bytes) {
   held -= bytes;
 }
 
+// Code is loaded lazily, so that the first launch of a kernel in a capture brings its variables with it: the driver's own
+// allocations are no calls of the program, and captures do not mind them.
+class OutsideCapture {
+ public:
+  OutsideCapture() { impl_cuThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideCapture() { impl_cuThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideCapture(const OutsideCapture&) = delete;
+  OutsideCapture& operator=(const OutsideCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 CUresult MakeVariables(Module& module) {
   InContext scope(*module.context);
+  OutsideCapture quiet;
   for (const auto& [name, info] : module.image->variables) {
     if (info.managed && module.library != nullptr) continue;  // the library's own
     Variable variable{0, info.size};

@@ -155,17 +155,47 @@ void RefreshCache() {
   mount(cache.c_str(), kCache, nullptr, MS_BIND, nullptr);
 }
 
+// /dev with more names: an overlay, so that terminals work (the kernel looks for `pts` beside the /dev/ptmx that was opened,
+// which is nowhere for a bound file). Not in a user namespace, where device files of a new mount can't be opened.
+bool OverlayDevices(const std::string& more) {
+  base::Fd before(open("/dev", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat whole {};
+  if (!before.valid() || fstat(before.get(), &whole) != 0) return false;
+  Result<std::vector<std::string>> names = base::ListDirectory("/dev");
+  if (!names) return false;
+  const std::string layers = "lowerdir=" + more + ":/dev";
+  if (Status mounted = Mount("tessera-sim", "/dev", "overlay", MS_NOSUID, layers.c_str()); !mounted) return false;
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null >= 0) close(null);
+  bool good = null >= 0;
+  for (const std::string& name : *names) {  // what is mounted below /dev: pts, shm, ...
+    const std::string from = Path(before) + "/" + name;
+    struct stat info {};
+    if (!good || lstat(from.c_str(), &info) != 0 || info.st_dev == whole.st_dev) continue;
+    good = Mount(from, "/dev/" + name, nullptr, MS_BIND | MS_REC, nullptr).has_value();
+  }
+  if (!good) umount2("/dev", MNT_DETACH);
+  return good;
+}
+
 // jax and container tools look for these files before they try the driver. A machine with a real driver has them.
 Status PutDeviceFiles(int cards) {
   if (access("/dev/nvidiactl", F_OK) == 0) return {};
+  const auto put_in = [cards](const std::string& folder) -> Status {
+    for (const char* name : {"/nvidiactl", "/nvidia-uvm"}) {
+      if (Status put = PutEmpty(folder + name, 0666); !put) return put;
+    }
+    for (int card = 0; card < cards; ++card) {
+      if (Status put = PutEmpty(folder + "/nvidia" + std::to_string(card), 0666); !put) return put;
+    }
+    return {};
+  };
+  const std::string more = std::string(kFolder) + "/dev";
+  if (Status made = base::MakeDirectory(more, 0755); !made) return made;
+  if (Status put = put_in(more); !put) return put;
+  if (OverlayDevices(more)) return {};
   if (Status rebuilt = RebuildFolder("/dev", "mode=0755,size=1m"); !rebuilt) return rebuilt;
-  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"}) {
-    if (Status put = PutEmpty(name, 0666); !put) return put;
-  }
-  for (int card = 0; card < cards; ++card) {
-    if (Status put = PutEmpty("/dev/nvidia" + std::to_string(card), 0666); !put) return put;
-  }
-  return {};
+  return put_in("/dev");
 }
 
 // What the user namespace gave must not reach the program: it is to be the user that it was.

@@ -87,10 +87,10 @@ def gpustat(t):
 
 
 def nvitop_total(text):
-    match = re.search(r"(\d+(?:\.\d+)?)(MiB|GiB) */ *(\d+(?:\.\d+)?)(MiB|GiB)", text)
+    match = re.search(r"[0-9.]+(?:B|KiB|MiB|GiB) */ *([0-9.]+(?:MiB|GiB))", text)
     if not match:
         raise Failed(f"no memory figure in nvitop's output:\n{text[:4000]}")
-    return match.group(3) + match.group(4)
+    return match.group(1)
 
 
 def nvitop_expected(t):
@@ -109,9 +109,9 @@ def nvitop(t):
     return {"answers": {"header": "NVITOP" in done.out}, "shown": [f"total {LIMIT} MiB; no process of another tenant"]}
 
 
-@case("nvitop-interactive", "nvitop (interactive, in a terminal)", ("programs", "nvitop"))
+@case("nvitop-interactive", "nvitop (interactive, in a terminal)", ("programs", "nvitop"), inside_node=False)
 def nvitop_interactive(t):
-    """In tmux at 120 x 40: starts, draws, goes on `q`."""
+    """In tmux at 120 x 40: starts, draws, ends on `q`; the terminal passes through the simulator and `tessera run`."""
     socket = str(t.scratch / "tmux")
 
     def tmux(*argv, check=True):
@@ -120,16 +120,18 @@ def nvitop_interactive(t):
             raise Failed(f"tmux {' '.join(argv)}: {done.stderr}")
         return done.stdout
 
-    command = t.command(["timeout", "--foreground", "60", t.config.python(), "-m", "nvitop", "--ascii", "--monitor", "full"],
-                        mem=LIMIT)
+    program = ["timeout", "--foreground", "60", t.config.python(), "-m", "nvitop", "--ascii", "--monitor", "full"]
+    command = [t.config.tessera_sim, "run", "--node", "a10g", "--", *t.command(program, mem=LIMIT)]
     ended = t.scratch / "ended"
     script = t.scratch / "session.sh"
-    script.write_text("#!/bin/sh\n" + shlex.join(command) + f"\necho $? > {shlex.quote(str(ended))}\n")
+    script.write_text("#!/bin/sh\n" + shlex.join(command) + f"\necho $? > {shlex.quote(str(ended))}\nsleep 20\n")
     tmux("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "-s", "watch", f"sh {shlex.quote(str(script))}")
     try:
-        drawn = t.wait_until(lambda: (lambda text: text if "iB /" in text.replace("iB/", "iB /") else "")(
-            tmux("capture-pane", "-p", "-t", "watch", check=False)), timeout=40)
-        total = nvitop_total(drawn or "")
+        def drawn():
+            text = tmux("capture-pane", "-p", "-t", "watch", check=False)
+            return text if "iB /" in text or ended.exists() else ""
+
+        total = nvitop_total(t.wait_until(drawn, timeout=60))
         tmux("send-keys", "-t", "watch", "q")
         code = t.wait_until(lambda: ended.exists() and ended.read_text().strip(), timeout=20)
     finally:
