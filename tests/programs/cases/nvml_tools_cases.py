@@ -129,7 +129,7 @@ def nvitop_interactive(t):
     try:
         def drawn():
             text = tmux("capture-pane", "-p", "-t", "watch", check=False)
-            return text if "iB /" in text or ended.exists() else ""
+            return text if re.search(r"B */ *[0-9.]+[MG]iB", text) or ended.exists() else ""
 
         total = nvitop_total(t.wait_until(drawn, timeout=60))
         tmux("send-keys", "-t", "watch", "q")
