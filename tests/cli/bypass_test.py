@@ -1,8 +1,6 @@
 """Processes that go round the fence are found within 30 s, named, and answered. bypass_test.py TESSERA_SIM TESSERA"""
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import unittest
@@ -54,8 +52,11 @@ class Bypass(unittest.TestCase):
 
         def reported():
             nonlocal said
-            said += process.stderr.read() or ""
-            return "5,0" in said or "without the fence" in said
+            try:
+                said += os.read(process.stderr.fileno(), 65536).decode()
+            except BlockingIOError:
+                return False
+            return "without the fence" in said
 
         wait_until("a report on stderr", reported, 30)
         self.assertIn("slice cheat: pid ", said)
@@ -63,7 +64,8 @@ class Bypass(unittest.TestCase):
     def test_it_is_killed_where_the_policy_says_so(self):
         process = self.unfenced(self.machine(), 5000, "--on-bypass", "kill")
         self.assertEqual(process.stdout.readline().strip(), "holding")
-        self.assertEqual(process.wait(timeout=30), 128 + signal.SIGKILL if process.returncode == 137 else -signal.SIGKILL)
+        # Its own death by the signal, or what a parent of it makes of that.
+        self.assertIn(process.wait(timeout=30), (-signal.SIGKILL, 128 + signal.SIGKILL))
 
     def test_it_is_stopped_where_the_policy_says_so(self):
         machine = self.machine()
@@ -76,7 +78,8 @@ class Bypass(unittest.TestCase):
     def test_a_forged_ledger_is_found(self):
         machine = self.machine()
         process = machine.start(TESSERA, "run", "--mem", "8000", "--name", "forger", "--", "sh", "-c",
-                                f"{sys.executable} {HOLDER} 4000 & sleep 1; "
+                                # A background job of sh reads /dev/null unless told otherwise.
+                                f"exec 3<&0; {sys.executable} {HOLDER} 4000 <&3 & sleep 2; "
                                 "dd if=/dev/zero of=/run/tessera/ledger bs=1024 seek=8 count=64 conv=notrunc status=none; wait")
         self.assertEqual(process.stdout.readline().strip(), "holding")
         wait_until("the forgery is found", lambda: any(
