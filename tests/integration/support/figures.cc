@@ -77,10 +77,10 @@ Figures ReadFigures() {
 
   sim::NodeState* node = sim::AttachNode();
   if (node == nullptr) GiveUp("no simulated node", sim::kDefaultNodePath);
-  figures.driver_total = node->cards[0].used_bytes.load();
+  figures.driver_total = sim::UsedBytes(0);
   for (const sim::ProcessSlot& process : node->processes) {
     if ((process.owner.load() & 0x3fffff) == static_cast<std::uint64_t>(::getpid())) {
-      figures.driver_own += process.cards[0].bytes.load();
+      figures.driver_own += sim::HeldBytes(process.cards[0]);
     }
   }
   return figures;
