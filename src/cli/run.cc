@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cli/pod_file.h"
 #include "node/cards.h"
+#include "node/context_cost.h"
 #include "node/launcher.h"
 #include "node/program.h"
 #include "node/request_text.h"
@@ -122,6 +123,7 @@ class RunCommand : public Command {
     Result<node::StateRoot> root = node::FindStateRoot(context.state_dir);
     if (!root) return Complain(context, root.error());
     if (!root->note.empty()) base::Say(root->note);
+    node::FillContextCosts(*root, wanted->request.only_cards, *cards);
     node::Store store(*root);
     Result<node::SliceRecord> record = store.Commit(*cards, *wanted);
     if (!record) return Complain(context, record.error());

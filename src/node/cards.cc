@@ -1,18 +1,10 @@
 #include "node/cards.h"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <fcntl.h>
-
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cerrno>
 
-#include "base/clock.h"
-#include "base/fd.h"
 #include "driver/nvml.h"
+#include "node/ask_child.h"
 
 namespace tessera::node {
 namespace {
@@ -20,7 +12,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::int64_t kWaitNs = 10'000'000'000;  // longer than the driver reader's own bound for a call
-constexpr std::size_t kMostText = 1 << 20;
 
 model::Card FromDriver(const driver::Card& from) {
   model::Card card;
@@ -67,44 +58,11 @@ std::string AskDriver() {
   return NodeText(node);
 }
 
-// Everything that comes until the other side closes, or kDeadlineExceeded.
-Result<std::string> ReadAnswer(int fd) {
-  std::string text;
-  std::int64_t deadline = base::RealClock().NowNs() + kWaitNs;
-  for (;;) {
-    std::int64_t left_ms = (deadline - base::RealClock().NowNs()) / 1'000'000;
-    pollfd ready{fd, POLLIN, 0};
-    int polled = left_ms <= 0 ? 0 : poll(&ready, 1, static_cast<int>(left_ms));
-    if (polled < 0 && errno == EINTR) continue;
-    if (polled == 0) return Fail(Code::kUnavailable, "driver: no answer within 10 s");
-    char buffer[4096];
-    ssize_t got = read(fd, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return text;
-    text.append(buffer, static_cast<std::size_t>(got));
-    if (text.size() > kMostText) return Fail(Code::kDataLoss, "driver: answer too long");
-  }
-}
-
 }  // namespace
 
 Result<model::Node> ReadCards() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return FailErrno("driver", errno);
-  base::Fd from(ends[0]), to(ends[1]);
-  pid_t child = fork();
-  if (child < 0) return FailErrno("driver", errno);
-  if (child == 0) {
-    std::string text = AskDriver();
-    ssize_t put = write(to.get(), text.data(), text.size());
-    _exit(put == static_cast<ssize_t>(text.size()) ? 0 : 1);
-  }
-  to = base::Fd();
-  Result<std::string> text = ReadAnswer(from.get());
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  Result<std::string> text = AskChild(AskDriver, kWaitNs);
   if (!text) return Fail(text.error());
-  if (text->empty()) return Fail(Code::kUnavailable, "driver: the process that asked it died");
   return ParseNode(*text);
 }
 

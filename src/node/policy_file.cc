@@ -138,6 +138,7 @@ Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode
     out.pci_domain = card.pci_domain;
     out.pci_bus = card.pci_bus;
     out.pci_device = card.pci_device;
+    out.context_bytes = card.context_bytes;
   }
   std::string_view bytes(reinterpret_cast<const char*>(file.get()), sizeof(PolicyFile));
   return base::CreateWholeFile(path, bytes, sizeof(PolicyFile), mode);
