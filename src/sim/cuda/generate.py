@@ -227,7 +227,8 @@ def main():
     write_proc_table(options.out, table)
     write_error_names(options.out, header)
     names = ''.join(f'    {n};\n' for n in functions)
-    (options.out / 'exports.map').write_text('{\n  global:\n' + names + '  local: *;\n};\n')
+    # A version of its own makes the functions reachable by dlvsym too, which tests need; lookups without a version find them all the same.
+    (options.out / 'exports.map').write_text('SIMCUDA_1 {\n  global:\n' + names + '  local: *;\n};\n')
     (options.out / 'exports.txt').write_text(''.join(f'{n}\n' for n in sorted(functions)))
 
 

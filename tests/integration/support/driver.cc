@@ -71,7 +71,7 @@ void* FindFunction(const std::string& symbol, Route route) {
   switch (route) {
     case Route::kLinked: return LinkedFunction(symbol);
     case Route::kDlsym: return ::dlsym(Library(), symbol.c_str());
-    case Route::kDlvsym: return ::dlvsym(Library(), symbol.c_str(), "TESSERA_ANY");
+    case Route::kDlvsym: return ::dlvsym(Library(), symbol.c_str(), "SIMCUDA_1");
     case Route::kProcAddress11000: return ByProcAddress(symbol, 11000);
     case Route::kProcAddress12000: return ByProcAddress(symbol, 12000);
     case Route::kProcAddress12080: return ByProcAddress(symbol, 12080);
