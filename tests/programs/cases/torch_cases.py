@@ -38,7 +38,7 @@ simple("two_cards", f"two slices of {LIMIT} MiB on two cards, copies between the
 simple("nccl", "all_reduce of two processes on two cards by NCCL", cards=2, node="two-a10g")
 
 
-def allocator_case(label, setting):
+def allocator_case(label, setting, text="GPU 0 has a total capacity of 1000.00 MiB"):
     @case(f"torch-oom-{label}", f"PyTorch (out of memory, {setting or 'default allocator'})", TORCH, tier="frameworks", timeout=480)
     def run(t):
         """`tessera run --mem 1000`: total capacity of 1000.00 MiB in the text, and no process of another tenant."""
@@ -56,16 +56,15 @@ def allocator_case(label, setting):
             t.expect(saw["capacity"] == "1000.00 MiB", f"capacity {saw['capacity']} in: {saw['text']}")
             t.expect(saw["held_mib"] <= 1000, f"held {saw['held_mib']} MiB of 1000")
             t.expect(set(saw["processes"]) <= {saw["own"]}, f"processes {saw['processes']} in: {saw['text']}")
-        else:
+        elif "Process" in saw["text"]:
             t.expect(pid in saw["processes"], f"bare, the refusal does not name {pid}: {saw['text']}")
         return {"answers": done["answers"],
-                "shown": ["“GPU 0 has a total capacity of 1000.00 MiB” under `tessera run --mem 1000`; "
-                          "no process of another tenant is named"]}
+                "shown": [f"“{text}” under `tessera run --mem 1000`; no process of another tenant is named"]}
 
 
 allocator_case("default", "")
 allocator_case("expandable", "expandable_segments:True")
-allocator_case("async", "backend:cudaMallocAsync")
+allocator_case("async", "backend:cudaMallocAsync", "Device limit : 1000.00 MiB")
 
 
 @case("torch-visible-devices", "PyTorch (CUDA_VISIBLE_DEVICES)", TORCH, tier="frameworks", node="two-a10g", timeout=480)

@@ -92,9 +92,10 @@ def oom():
     gc.collect()
     torch.cuda.empty_cache()
     again = torch.empty(piece * MIB, dtype=torch.uint8, device="cuda")
-    capacity = re.search(r"total capacity of ([0-9.]+) (MiB|GiB)", text)
+    # The caching allocators say "GPU 0 has a total capacity of", cudaMallocAsync's says "Device limit :".
+    capacity = re.search(r"(?:total capacity of|Device limit *:) ([0-9.]+) (MiB|GiB)", text)
     result(
-        {"refused": "CUDA out of memory" in text, "works again": again.numel() == piece * MIB},
+        {"refused": "out of memory" in text, "works again": again.numel() == piece * MIB},
         text=text, pieces=pieces, held_mib=pieces * piece,
         capacity=" ".join(capacity.groups()) if capacity else None,
         processes=[int(p) for p in re.findall(r"Process (\d+) has", text)], own=os.getpid())
