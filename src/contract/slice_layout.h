@@ -111,7 +111,8 @@ struct LedgerCard {              // 128 bytes
   std::uint64_t denied_bytes;    //  24  atomic; size of the last refused request
   std::uint64_t recount_wanted;  //  32  atomic; not 0 after a process died inside a charge
   std::uint64_t card_key;        //  40  atomic; hash of the card's UUID where no policy names the cards, else 0
-  std::uint8_t reserved[80];     //  48
+  std::uint64_t context_bytes;   //  48  atomic; what one context takes, as a process of the slice has measured it; 0 = not yet
+  std::uint8_t reserved[72];     //  56
 };
 
 struct LedgerHeader {            // offset 0, 512 bytes

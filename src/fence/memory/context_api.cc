@@ -10,12 +10,23 @@ namespace {
 
 enum class Primary { kNo, kYes };
 
-template <typename Make>
-CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& make) {
+// What a context that has just been made takes, where nobody knew before. `growth` was begun before it was made.
+std::uint64_t MeasureContext(int card, CUcontext context, CUdevice device, const Growth& growth) {
+  std::uint64_t bytes = 0;
+  if (!UnchargedBytes(card, &bytes)) bytes = growth.Measure(UINT64_MAX);
+  if (bytes == 0) bytes = ProbeContextBytes(context, device);
+  RememberContextBytes(card, bytes);
+  return bytes;
+}
+
+template <typename Make, typename Undo>
+CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& make, Undo&& undo) {
   const int card = CardOfDevice(device);
   if (card == kUnknownCard) return make(out);
   if (card == kForeignCard) return Refuse(card, 0);
-  const std::uint64_t cost = ExpectedContextBytes(card);
+  std::uint64_t cost = ExpectedContextBytes(card);
+  const Place current = cost == 0 ? CurrentPlace() : Place();
+  const Growth growth(current.card == card ? current : Place());
   Reservation reserved(card, Kind::kContext, cost);
   if (!reserved.granted()) return Refuse(card, cost);
   CUcontext context = nullptr;
@@ -23,13 +34,20 @@ CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& ma
   if (result != CUDA_SUCCESS) return result;
   const std::uint32_t record = NoteContext(context, device, primary == Primary::kYes);
   if (ClaimContextCost(record)) {
+    if (cost == 0) cost = MeasureContext(card, context, device, growth);
+    if (!reserved.Keep(cost)) {
+      ForgetContext(record);
+      undo(context);
+      return Refuse(card, cost);
+    }
     AddContextBytes(record, cost);
-    reserved.Keep(cost);
     SettleByDriver(card, record);
   }
   *out = context;
   return CUDA_SUCCESS;
 }
+
+void Destroy(CUcontext context) { real::cuCtxDestroy_v2(context); }
 
 CUresult EndContext(CUcontext context, CUresult (*end)(CUcontext)) {
   const std::uint32_t record = ContextRecord(context);
@@ -73,23 +91,24 @@ extern "C" {
 
 CUresult CUDAAPI cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate(context, flags, device);
-  return MakeContext(context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate(made, flags, device); });
+  return MakeContext(
+      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate(made, flags, device); }, Destroy);
 }
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate_v2(context, flags, device);
-  return MakeContext(context, device, Primary::kNo,
-                     [&](CUcontext* made) { return real::cuCtxCreate_v2(made, flags, device); });
+  return MakeContext(
+      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate_v2(made, flags, device); }, Destroy);
 }
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count, unsigned int flags,
                                 CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate_v3(context, params, count, flags, device);
-  return MakeContext(context, device, Primary::kNo,
-                     [&](CUcontext* made) { return real::cuCtxCreate_v3(made, params, count, flags, device); });
+  return MakeContext(
+      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate_v3(made, params, count, flags, device); }, Destroy);
 }
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate_v4(context, params, flags, device);
-  return MakeContext(context, device, Primary::kNo,
-                     [&](CUcontext* made) { return real::cuCtxCreate_v4(made, params, flags, device); });
+  return MakeContext(
+      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate_v4(made, params, flags, device); }, Destroy);
 }
 
 CUresult CUDAAPI cuCtxDestroy(CUcontext context) {
@@ -117,8 +136,9 @@ CUresult CUDAAPI cuCtxDetach(CUcontext context) {
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuDevicePrimaryCtxRetain(context, device);
   if (PrimaryIsActive(device) && PrimaryIsKnown(device)) return real::cuDevicePrimaryCtxRetain(context, device);
-  return MakeContext(context, device, Primary::kYes,
-                     [&](CUcontext* made) { return real::cuDevicePrimaryCtxRetain(made, device); });
+  return MakeContext(
+      context, device, Primary::kYes, [&](CUcontext* made) { return real::cuDevicePrimaryCtxRetain(made, device); },
+      [&](CUcontext) { real::cuDevicePrimaryCtxRelease_v2(device); });
 }
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
   return ReleasePrimary(device, real::cuDevicePrimaryCtxRelease);

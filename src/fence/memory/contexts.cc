@@ -106,6 +106,8 @@ void AddContextBytes(std::uint32_t record, std::uint64_t bytes) {
   if (record != 0) __atomic_fetch_add(&g_records[record].bytes, bytes, __ATOMIC_RELAXED);
 }
 
+std::uint64_t ContextBytes(std::uint32_t record) { return __atomic_load_n(&g_records[record].bytes, __ATOMIC_RELAXED); }
+
 std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most) {
   if (record == 0) return 0;
   std::uint64_t have = __atomic_load_n(&g_records[record].bytes, __ATOMIC_RELAXED), take;

@@ -26,6 +26,7 @@ Place PlaceOf(CUcontext context);
 std::uint32_t ContextRecord(CUcontext context);
 // Bytes that the context was charged for itself (creation, modules, heap).
 void AddContextBytes(std::uint32_t record, std::uint64_t bytes);
+std::uint64_t ContextBytes(std::uint32_t record);
 std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most);
 // True once for each context: the caller charges its creation.
 bool ClaimContextCost(std::uint32_t record);

@@ -13,10 +13,16 @@ namespace tessera::fence {
 
 // Bytes of this process on the card, if the program has loaded NVML and the driver shows the process there.
 bool OwnDriverBytes(int card, std::uint64_t* bytes);
+// How much of that is not charged yet.
+bool UnchargedBytes(int card, std::uint64_t* bytes);
 // Makes kContext of the record what the driver says beyond everything else that was charged. False when it does not say.
 bool SettleByDriver(int card, std::uint32_t record);
-// What one context takes on the card, as far as it is known before one is made.
+// What one context takes on the card, as far as it is known before one is made: from the policy, else as a process of this slice has
+// measured it.
 std::uint64_t ExpectedContextBytes(int card);
+void RememberContextBytes(int card, std::uint64_t bytes);
+// Measures it with one more context that is made and destroyed at once. `context` lives on `device`; what is current stays current.
+std::uint64_t ProbeContextBytes(CUcontext context, CUdevice device);
 
 // Free memory of the card before and after a call that takes an unknown amount in the current context.
 class Growth {
@@ -24,6 +30,8 @@ class Growth {
   explicit Growth(const Place& place);
   // Bytes that the call took, at most `most`; 0 where it cannot be told from what neighbours did.
   std::uint64_t Measure(std::uint64_t most) const;
+  // Whether the card has as much free as before.
+  bool Unchanged() const;
 
  private:
   bool Free(std::uint64_t* bytes) const;

@@ -1,6 +1,11 @@
 // This process' slot in the ledger: claimed at the first charge, again after a fork, taken over after an exec.
+#include <elf.h>
+#include <link.h>
+
 #include <cstring>
 
+#include "entry/driver.h"
+#include "entry/table.h"
 #include "os/os.h"
 #include "slice/slice.h"
 
@@ -13,6 +18,46 @@ constexpr std::size_t kMaxResets = 8;
 os::SpinMutex g_claim_lock;
 contract::LedgerSlot* g_slot = nullptr;  // atomic
 void (*g_resets[kMaxResets])();
+
+extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;  // made by the linker
+
+// Entry points that the driver has and this library stands before.
+std::uint32_t HooksActive() {
+  std::uint32_t count = 0;
+  for (EntryIndex entry = 0; entry < EntryCount(); ++entry) {
+    if (EntryLibrary(entry) == Library::kCuda && IsHooked(entry) && DriverFunction(entry) != nullptr) ++count;
+  }
+  return count;
+}
+
+// The first bytes of the library's build id as hexadecimal text; empty where it was linked without.
+void BuildId(char (&text)[24]) {
+  const char* base = reinterpret_cast<const char*>(&__ehdr_start);
+  const auto* headers = reinterpret_cast<const ElfW(Phdr)*>(base + __ehdr_start.e_phoff);
+  for (int i = 0; i < __ehdr_start.e_phnum; ++i) {
+    // Addresses of the headers count from where the file was linked to.
+    if (headers[i].p_type == PT_LOAD && headers[i].p_offset == 0) base -= headers[i].p_vaddr;
+  }
+  for (int i = 0; i < __ehdr_start.e_phnum; ++i) {
+    if (headers[i].p_type != PT_NOTE) continue;
+    const char* at = base + headers[i].p_vaddr;
+    for (const char* end = at + headers[i].p_memsz; at + sizeof(ElfW(Nhdr)) <= end;) {
+      ElfW(Nhdr) note;
+      std::memcpy(&note, at, sizeof note);
+      const char* name = at + sizeof note;
+      const char* bytes = name + (note.n_namesz + 3) / 4 * 4;
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
+        for (unsigned k = 0; k < note.n_descsz && k < 11; ++k) {
+          const auto byte = static_cast<unsigned char>(bytes[k]);
+          text[2 * k] = "0123456789abcdef"[byte >> 4];
+          text[2 * k + 1] = "0123456789abcdef"[byte & 15];
+        }
+        return;
+      }
+      at = bytes + (note.n_descsz + 3) / 4 * 4;
+    }
+  }
+}
 
 // Who this process is. Filled under g_claim_lock, or by whoever sweeps first: the values are the same.
 struct Self {
@@ -73,6 +118,8 @@ contract::LedgerSlot* ClaimSlot() {
     info.stack_start = me.stack_start;
     info.image_random = os::ImageRandom();
     os::CommandName(std::span<char, 16>(info.command));
+    info.hooks_active = HooksActive();
+    BuildId(info.build_id);
     const contract::LedgerView& ledger = TheSlice().ledger;
     const int index = contract::Claim(ledger, me.owner, info, os::MonotonicNs(), OwnerIsDead);
     if (index >= 0) {
