@@ -219,6 +219,47 @@ TEST_F(Memory, AContextThatDoesNotFitIsRefused) {
   Same();
 }
 
+TEST_F(Memory, AContextOfUnknownCostIsMeasuredOnceForTheSlice) {
+  testing::SetKnownContextBytes(0);
+  for (int i = 0; i < 2; ++i) {
+    CUcontext third = nullptr;
+    ASSERT_EQ(cuCtxCreate_v4(&third, nullptr, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(LedgerBytes(0), base_ + kContextBytes);
+    Same();
+    ASSERT_EQ(cuCtxDestroy_v2(third), CUDA_SUCCESS);
+    OnCard(0);
+  }
+  SetLimit(0, base_ + kContextBytes - 1);
+  CUcontext refused = nullptr;
+  EXPECT_EQ(cuCtxCreate_v4(&refused, nullptr, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  testing::SetKnownContextBytes(kContextBytes);
+}
+
+TEST_F(Memory, AProcessWithoutASlotGetsNoMemory) {
+  const contract::LedgerView& ledger = testing::Ledger();
+  const std::uint64_t refused = ledger.header().slots_refused, high = ledger.header().slots_high;
+  const std::uint64_t mine = OwnSlotOrNull()->owner;
+  std::vector<std::uint32_t> taken;
+  for (std::uint32_t i = 0; i < ledger.slot_count(); ++i) {
+    if (ledger.Slot(i).owner != 0) continue;
+    ledger.Slot(i).owner = mine;  // alive for everybody who looks
+    taken.push_back(i);
+  }
+  ledger.header().slots_high = ledger.slot_count();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    CUcontext context = nullptr;
+    const bool none = cuCtxCreate_v4(&context, nullptr, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY && context == nullptr;
+    _exit(none ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_GT(ledger.header().slots_refused, refused);
+  for (const std::uint32_t i : taken) ledger.Slot(i).owner = 0;
+  ledger.header().slots_high = high;
+}
+
 TEST_F(Memory, PoolsAreChargedByWhatTheyReserve) {
   CUdeviceptr p = 0, q = 0;
   ASSERT_EQ(cuMemAllocAsync(&p, 30 * kMiB, nullptr), CUDA_SUCCESS);

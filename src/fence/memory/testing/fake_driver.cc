@@ -218,6 +218,9 @@ CUresult CreateContext(CUcontext* context, CUctxCreateParams*, unsigned, CUdevic
   *context = reinterpret_cast<CUcontext>(t_current);
   return CUDA_SUCCESS;
 }
+CUresult CreateContextV2(CUcontext* context, unsigned flags, CUdevice device) {
+  return CreateContext(context, nullptr, flags, device);
+}
 CUresult DestroyContext(CUcontext context) {
   Lock lock(D().mutex);
   if (D().contexts.count(reinterpret_cast<Context*>(context)) == 0) return CUDA_ERROR_INVALID_CONTEXT;
@@ -447,6 +450,7 @@ void TakePlace() {
   real::cuCtxSetCurrent = SetCurrent;
   real::cuCtxGetDevice_v2 = GetDeviceOf;
   real::cuCtxCreate_v4 = CreateContext;
+  real::cuCtxCreate_v2 = CreateContextV2;
   real::cuCtxDestroy_v2 = DestroyContext;
   real::cuDevicePrimaryCtxRetain = Retain;
   real::cuDevicePrimaryCtxRelease_v2 = ReleaseRetained;
@@ -549,6 +553,9 @@ int AllocationCalls() {
   return D().allocation_calls;
 }
 void SetLimit(int card, std::uint64_t bytes) { contract::Store(g_policy->cards[SliceCard(card)].limit_bytes, bytes); }
+void SetKnownContextBytes(std::uint64_t bytes) {
+  for (contract::PolicyCard& card : g_policy->cards) card.context_bytes = bytes;
+}
 contract::LedgerView& Ledger() { return g_ledger; }
 std::uint64_t LedgerBytes(int card) { return contract::WordBytes(contract::Load(g_ledger.Card(SliceCard(card)).total)); }
 std::uint64_t Held(int card, contract::Kind kind) {

@@ -27,6 +27,8 @@ int AllocationCalls();
 
 // The slice.
 void SetLimit(int card, std::uint64_t bytes);
+// What the policy says that a context takes; 0 = not known.
+void SetKnownContextBytes(std::uint64_t bytes);
 contract::LedgerView& Ledger();
 std::uint64_t LedgerBytes(int card);
 std::uint64_t Held(int card, contract::Kind kind);
