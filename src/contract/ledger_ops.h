@@ -290,11 +290,15 @@ bool ClaimOne(const LedgerView& view, std::uint32_t i, std::uint64_t self, const
 
 }  // namespace detail
 
+// How long ago somebody must have swept for a newcomer to do it: many processes that start at once do not all look at all others.
+inline constexpr std::uint64_t kClaimSweepNs = 2'000'000;
+
 // A slot for the process `self` (state kLive), or -1 when all are in use by the living.
 template <class Step = NoSteps, typename Dead>
 int Claim(const LedgerView& view, std::uint64_t self, const ClaimInfo& info, std::uint64_t now_ns,
           Dead&& dead) {
   detail::TakeOver<Step>(view, self, info);
+  if (SweepIsDue(view, now_ns, kClaimSweepNs)) Sweep<Step>(view, self, now_ns, dead);
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (std::uint32_t i = 0; i < view.slot_count(); ++i) {
       if (detail::ClaimOne<Step>(view, i, self, info)) return static_cast<int>(i);

@@ -235,6 +235,81 @@ TEST_F(Memory, AContextOfUnknownCostIsMeasuredOnceForTheSlice) {
   testing::SetKnownContextBytes(kContextBytes);
 }
 
+TEST_F(Memory, TheOldUsageCountKeepsAContext) {
+  CUcontext third = nullptr, same = nullptr;
+  ASSERT_EQ(cuCtxCreate_v4(&third, nullptr, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxAttach(&same, 0), CUDA_SUCCESS);
+  EXPECT_EQ(same, third);
+  ASSERT_EQ(cuCtxDetach(third), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_ + kContextBytes);
+  ASSERT_EQ(cuCtxDetach(third), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_);
+  Same();
+  OnCard(0);
+}
+
+TEST_F(Memory, ADeviceHeapIsChargedAndRefusedWhereItDoesNotFit) {
+  ASSERT_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 40 * kMiB), CUDA_SUCCESS);
+  Same();
+  SetLimit(0, LedgerBytes(0) + 10 * kMiB);
+  EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 60 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  Same();
+}
+
+TEST_F(Memory, CodeIsMeasuredRefusedAndGivenBack) {
+  CUmodule module = nullptr, refused = nullptr;
+  ASSERT_EQ(cuModuleLoadData(&module, "image"), CUDA_SUCCESS);
+  Same();
+  SetLimit(0, LedgerBytes(0) + 4 * kMiB);
+  EXPECT_EQ(cuModuleLoadData(&refused, "image"), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(refused, nullptr);
+  Same();
+  ASSERT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_);
+}
+
+TEST_F(Memory, ALibraryIsChargedWhenItIsFirstUsed) {
+  CUlibrary library = nullptr;
+  CUmodule module = nullptr;
+  ASSERT_EQ(cuLibraryLoadData(&library, "image", nullptr, nullptr, 0, nullptr, nullptr, 0), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_);
+  ASSERT_EQ(cuLibraryGetModule(&module, library), CUDA_SUCCESS);
+  Same();
+  ASSERT_EQ(cuLibraryGetModule(&module, library), CUDA_SUCCESS);
+  Same();
+  ASSERT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+  Same();
+  EXPECT_EQ(LedgerBytes(0), base_);
+}
+
+TEST_F(Memory, GraphMemoryIsChargedWhenTheGraphIsLaunched) {
+  SetLimit(0, base_ + 40 * kMiB);
+  CUgraphExec exec = nullptr, large = nullptr;
+  ASSERT_EQ(cuGraphInstantiateWithFlags(&exec, reinterpret_cast<CUgraph>(30 * kMiB), 0), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kGraph), 0u);
+  ASSERT_EQ(cuGraphLaunch(exec, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kGraph), 30 * kMiB);
+  EXPECT_EQ(cuGraphInstantiateWithFlags(&large, reinterpret_cast<CUgraph>(80 * kMiB), 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(large, nullptr);
+  Same();
+  ASSERT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  ASSERT_EQ(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kGraph), 0u);
+  Same();
+}
+
+TEST_F(Memory, The32BitFormsAreChargedAlike) {
+  CUdeviceptr_v1 p = 0, q = 3;
+  ASSERT_EQ(cuMemAlloc(&p, 6 * kMiB), CUDA_SUCCESS);
+  Same();
+  SetLimit(0, LedgerBytes(0) + kMiB);
+  EXPECT_EQ(cuMemAlloc(&q, 2 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(q, 3u);
+  ASSERT_EQ(cuMemFree(p), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_);
+}
+
 TEST_F(Memory, AProcessWithoutASlotGetsNoMemory) {
   const contract::LedgerView& ledger = testing::Ledger();
   const std::uint64_t refused = ledger.header().slots_refused, high = ledger.header().slots_high;

@@ -40,6 +40,36 @@ CUresult LoadCode(Handle* out, Load&& load, Unload&& unload) {
   return CUDA_SUCCESS;
 }
 
+// Libraries are loaded into a context when something of them is first asked for. Until then their entry has no owner.
+void NoteLibrary(CUlibrary library) {
+  Allocation entry, stale;
+  entry.kind = Kind::kContext;
+  std::uint64_t opened = 0, stale_bytes = 0;
+  HandleTable().Insert(reinterpret_cast<std::uint64_t>(library), entry, &opened, &stale, &stale_bytes);
+  if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
+}
+
+template <typename Call>
+CUresult TouchLibrary(CUlibrary library, Call&& call) {
+  const auto key = reinterpret_cast<std::uint64_t>(library);
+  Allocation entry;
+  if (!HandleTable().Find(key, &entry) || entry.owner != 0) return call();
+  const Place place = CurrentPlace();
+  if (place.card < 0 || place.context == 0) return call();
+  const Growth growth(place);
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS || !HandleTable().Take(key, &entry)) return result;
+  const bool settled = SettleByDriver(place.card, place.context);
+  entry.owner = place.context;
+  entry.card = static_cast<std::uint32_t>(place.card);
+  entry.size = settled ? 0 : growth.Measure(kMostOfOneImage);
+  const bool fits = Reserve(place.card, Kind::kContext, entry.size);
+  // The driver has it now, and only unloading the library gives it back: it is charged even where it does not fit.
+  if (!fits) ChargeTaken(place.card, Kind::kContext, entry.size);
+  HandleTable().PutBack(key, entry);
+  return fits ? result : Refuse(place.card, entry.size);
+}
+
 template <typename Handle>
 CUresult UnloadCode(Handle handle, CUresult (*unload)(Handle)) {
   Allocation entry;
@@ -91,8 +121,9 @@ CUresult CUDAAPI cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_o
   const auto load = [&](CUlibrary* made) {
     return real::cuLibraryLoadData(made, code, options, values, count, library_options, library_values, library_count);
   };
-  if (!Fenced() || library == nullptr) return load(library);
-  return LoadCode(library, load, real::cuLibraryUnload);
+  const CUresult result = load(library);
+  if (result == CUDA_SUCCESS && Fenced()) NoteLibrary(*library);
+  return result;
 }
 CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary* library, const char* name, CUjit_option* options, void** values,
                                        unsigned int count, CUlibraryOption* library_options, void** library_values,
@@ -101,8 +132,28 @@ CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary* library, const char* name, CUj
     return real::cuLibraryLoadFromFile(made, name, options, values, count, library_options, library_values,
                                        library_count);
   };
-  if (!Fenced() || library == nullptr) return load(library);
-  return LoadCode(library, load, real::cuLibraryUnload);
+  const CUresult result = load(library);
+  if (result == CUDA_SUCCESS && Fenced()) NoteLibrary(*library);
+  return result;
+}
+CUresult CUDAAPI cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+  if (!Fenced()) return real::cuLibraryGetModule(module, library);
+  return TouchLibrary(library, [&] { return real::cuLibraryGetModule(module, library); });
+}
+CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr* pointer, size_t* bytes, CUlibrary library, const char* name) {
+  if (!Fenced()) return real::cuLibraryGetGlobal(pointer, bytes, library, name);
+  return TouchLibrary(library, [&] { return real::cuLibraryGetGlobal(pointer, bytes, library, name); });
+}
+CUresult CUDAAPI cuLibraryGetManaged(CUdeviceptr* pointer, size_t* bytes, CUlibrary library, const char* name) {
+  if (!Fenced()) return real::cuLibraryGetManaged(pointer, bytes, library, name);
+  return TouchLibrary(library, [&] { return real::cuLibraryGetManaged(pointer, bytes, library, name); });
+}
+CUresult CUDAAPI cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  CUlibrary library = nullptr;
+  if (!Fenced() || real::cuKernelGetLibrary(&library, kernel) != CUDA_SUCCESS) {
+    return real::cuKernelGetFunction(function, kernel);
+  }
+  return TouchLibrary(library, [&] { return real::cuKernelGetFunction(function, kernel); });
 }
 CUresult CUDAAPI cuLibraryUnload(CUlibrary library) {
   if (!Fenced()) return real::cuLibraryUnload(library);

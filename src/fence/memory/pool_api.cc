@@ -136,11 +136,14 @@ CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   return result;
 }
 
-// A lower release threshold lets memory go.
+// A lower release threshold lets memory go, now or at the next synchronisation.
 CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
   const CUresult result = real::cuMemPoolSetAttribute(pool, attribute, value);
   if (result != CUDA_SUCCESS || !Fenced()) return result;
-  if (const std::uint32_t record = PoolRecord(pool, kUnknownCard); record != 0) SettlePool(record);
+  if (const std::uint32_t record = PoolRecord(pool, kUnknownCard); record != 0) {
+    SettlePool(record);
+    PoolMayShrink(record);
+  }
   return result;
 }
 

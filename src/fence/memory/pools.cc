@@ -162,7 +162,11 @@ void PoolFreed(std::uint32_t record) {
     __atomic_store_n(&pool.key, ~std::uint64_t{0}, __ATOMIC_RELEASE);
     return;
   }
-  __atomic_store_n(&pool.dirty, 1u, __ATOMIC_RELAXED);
+  PoolMayShrink(record);
+}
+
+void PoolMayShrink(std::uint32_t record) {
+  __atomic_store_n(&g_pools[record].dirty, 1u, __ATOMIC_RELAXED);
   if (__atomic_load_n(&g_dirty, __ATOMIC_RELAXED) == 0) __atomic_store_n(&g_dirty, 1u, __ATOMIC_RELEASE);
 }
 

@@ -15,6 +15,8 @@ void NoteImportedPool(CUmemoryPool pool);
 void NoteHostPool(CUmemoryPool pool);
 // An allocation of the pool was freed: the pool may have given memory back, now or at the next synchronisation.
 void PoolFreed(std::uint32_t record);
+// The same after its release threshold was changed.
+void PoolMayShrink(std::uint32_t record);
 // Makes the books follow what pools have given back since something was freed. Cheap when nothing was.
 bool PoolsDirty();
 void SettleDirtyPools();

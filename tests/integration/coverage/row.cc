@@ -76,8 +76,10 @@ const std::vector<Excuse>& Excuses() {
       {"cuCtxSetLimit", "changes what the context takes later, measured then: src/fence/memory context tests"},
       {"cuGreenCtxCreate", "the simulated driver has no green contexts: src/fence/memory context tests with the fake driver"},
       {"cuGreenCtxDestroy", "as cuGreenCtxCreate"},
-      {"cuCheckpointProcessCheckpoint", "moves everything at once: src/fence/memory checkpoint tests"},
-      {"cuCheckpointProcessRestore", "as cuCheckpointProcessCheckpoint"},
+      {"cuLibraryGetModule", "loads a library where it was not yet: the rows of cuLibraryLoad* use it"},
+      {"cuLibraryGetGlobal", "as cuLibraryGetModule"},
+      {"cuLibraryGetManaged", "as cuLibraryGetModule"},
+      {"cuKernelGetFunction", "as cuLibraryGetModule"},
   };
   return excuses;
 }

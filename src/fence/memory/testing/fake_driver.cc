@@ -24,6 +24,8 @@ std::uint64_t Blocks(std::uint64_t bytes) { return (bytes + kBlock - 1) / kBlock
 struct Context {
   int card = 0;
   bool alive = true;
+  int uses = 1;
+  std::uint64_t heap = 8 * kMiB;  // within the cost of the context
 };
 
 struct Range {
@@ -72,6 +74,8 @@ struct Driver {
   Context* primary[kCards] = {};
   int primary_references[kCards] = {};
   std::uint64_t next_handle = 0x1000;
+  std::uint64_t next_low_address = 64 * kMiB;
+  std::uint64_t graph_bytes = 0;
   CUresult fail = CUDA_SUCCESS;
   int allocation_calls = 0;
 };
@@ -174,14 +178,14 @@ void EndContext(Context* context) {
     D().arrays.erase(array);
     delete array;
   }
-  D().bytes[context->card] -= kContextBytes;
+  D().bytes[context->card] -= kContextBytes + context->heap - 8 * kMiB;
   context->alive = false;
   D().contexts.erase(context);
   if (t_current == context) t_current = nullptr;
 }
 
 Context* NewContext(int card) {
-  auto* context = new Context{card, true};
+  auto* context = new Context{card};
   D().contexts.insert(context);
   D().bytes[card] += kContextBytes;
   return context;
@@ -256,6 +260,126 @@ CUresult MemAlloc(CUdeviceptr* pointer, std::size_t size) {
 CUresult MemAllocPitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height, unsigned) {
   *pitch = (width + 1023) / 1024 * 1024;  // more than the fence guesses
   return MemAlloc(pointer, *pitch * height);
+}
+// The 32-bit form hands out low addresses; they are charged alike.
+CUresult MemAlloc32(CUdeviceptr_v1* pointer, unsigned size) {
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  const std::uint64_t address = D().next_low_address;
+  D().next_low_address += Blocks(size);
+  D().bytes[t_current->card] += Blocks(size);
+  D().ranges[address] = {size, t_current, 0, nullptr};
+  *pointer = static_cast<CUdeviceptr_v1>(address);
+  return CUDA_SUCCESS;
+}
+CUresult MemFree32(CUdeviceptr_v1 pointer) {
+  Lock lock(D().mutex);
+  if (D().ranges.count(pointer) == 0) return CUDA_ERROR_INVALID_VALUE;
+  D().bytes[D().ranges[pointer].context->card] -= Blocks(D().ranges[pointer].size);
+  D().ranges.erase(pointer);
+  return CUDA_SUCCESS;
+}
+CUresult Attach(CUcontext* context, unsigned) {
+  Lock lock(D().mutex);
+  ++t_current->uses;
+  *context = reinterpret_cast<CUcontext>(t_current);
+  return CUDA_SUCCESS;
+}
+CUresult Detach(CUcontext handle) {
+  Lock lock(D().mutex);
+  auto* context = reinterpret_cast<Context*>(handle);
+  if (--context->uses == 0) EndContext(context);
+  return CUDA_SUCCESS;
+}
+CUresult GetLimit(std::size_t* value, CUlimit) {
+  *value = t_current->heap;
+  return CUDA_SUCCESS;
+}
+CUresult SetHeap(CUlimit limit, std::size_t value) {
+  Lock lock(D().mutex);
+  if (limit != CU_LIMIT_MALLOC_HEAP_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (value > t_current->heap) {
+    D().bytes[t_current->card] += value - t_current->heap;
+    t_current->heap = value;
+  }
+  return CUDA_SUCCESS;
+}
+// A module is 14 MiB of code; a library loads when its module is asked for.
+constexpr std::uint64_t kCodeBytes = 14 * kMiB;
+CUresult LoadModule(CUmodule* module, const void*) {
+  Lock lock(D().mutex);
+  D().bytes[t_current->card] += kCodeBytes;
+  *module = reinterpret_cast<CUmodule>(new Array{t_current, kCodeBytes});
+  return CUDA_SUCCESS;
+}
+CUresult UnloadModule(CUmodule module) {
+  Lock lock(D().mutex);
+  auto* code = reinterpret_cast<Array*>(module);
+  D().bytes[code->context->card] -= kCodeBytes;
+  delete code;
+  return CUDA_SUCCESS;
+}
+struct LibraryObject {
+  CUmodule module = nullptr;
+};
+CUresult LoadLibrary(CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) {
+  *library = reinterpret_cast<CUlibrary>(new LibraryObject());
+  return CUDA_SUCCESS;
+}
+CUresult LibraryModule(CUmodule* module, CUlibrary handle) {
+  auto* library = reinterpret_cast<LibraryObject*>(handle);
+  if (library->module == nullptr) LoadModule(&library->module, nullptr);
+  *module = library->module;
+  return CUDA_SUCCESS;
+}
+CUresult UnloadLibrary(CUlibrary handle) {
+  auto* library = reinterpret_cast<LibraryObject*>(handle);
+  if (library->module != nullptr) UnloadModule(library->module);
+  delete library;
+  return CUDA_SUCCESS;
+}
+// Graphs: the handle of a graph is the size of its only allocation node; memory comes with the first launch.
+CUresult GraphNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
+  if (nodes != nullptr && *count > 0) nodes[0] = reinterpret_cast<CUgraphNode>(graph);
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult NodeType(CUgraphNode, CUgraphNodeType* type) {
+  *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  return CUDA_SUCCESS;
+}
+CUresult AllocNodeParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+  std::memset(params, 0, sizeof *params);
+  params->poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  params->bytesize = reinterpret_cast<std::uint64_t>(node);
+  params->dptr = kFirstAddress / 2;
+  return CUDA_SUCCESS;
+}
+CUresult Instantiate(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  *exec = reinterpret_cast<CUgraphExec>(graph);
+  return CUDA_SUCCESS;
+}
+CUresult LaunchGraph(CUgraphExec exec, CUstream) {
+  Lock lock(D().mutex);
+  ++D().allocation_calls;
+  const std::uint64_t bytes = Blocks(reinterpret_cast<std::uint64_t>(exec));
+  if (bytes > D().graph_bytes) {
+    D().bytes[0] += bytes - D().graph_bytes;
+    D().graph_bytes = bytes;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult EndExec(CUgraphExec) { return CUDA_SUCCESS; }
+CUresult TrimGraphs(CUdevice) {
+  Lock lock(D().mutex);
+  D().bytes[0] -= D().graph_bytes;
+  D().graph_bytes = 0;
+  return CUDA_SUCCESS;
+}
+CUresult GraphAttribute(CUdevice, CUgraphMem_attribute attribute, void* value) {
+  Lock lock(D().mutex);
+  *static_cast<cuuint64_t*>(value) = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? D().graph_bytes : 0;
+  return CUDA_SUCCESS;
 }
 CUresult MemAllocManaged(CUdeviceptr* pointer, std::size_t size, unsigned) { return MemAlloc(pointer, size); }
 CUresult MemFree(CUdeviceptr pointer) {
@@ -483,6 +607,25 @@ void TakePlace() {
   real::cuArrayGetMemoryRequirements = ArrayRequirements;
   real::cuImportExternalMemory = Import;
   real::cuDestroyExternalMemory = EndImport;
+  real::cuMemAlloc = MemAlloc32;
+  real::cuMemFree = MemFree32;
+  real::cuCtxAttach = Attach;
+  real::cuCtxDetach = Detach;
+  real::cuCtxGetLimit = GetLimit;
+  real::cuCtxSetLimit = SetHeap;
+  real::cuModuleLoadData = LoadModule;
+  real::cuModuleUnload = UnloadModule;
+  real::cuLibraryLoadData = LoadLibrary;
+  real::cuLibraryGetModule = LibraryModule;
+  real::cuLibraryUnload = UnloadLibrary;
+  real::cuGraphGetNodes = GraphNodes;
+  real::cuGraphNodeGetType = NodeType;
+  real::cuGraphMemAllocNodeGetParams = AllocNodeParams;
+  real::cuGraphInstantiateWithFlags = Instantiate;
+  real::cuGraphLaunch = LaunchGraph;
+  real::cuGraphExecDestroy = EndExec;
+  real::cuDeviceGraphMemTrim = TrimGraphs;
+  real::cuDeviceGetGraphMemAttribute = GraphAttribute;
   real::nvmlInit_v2 = NoNvml;
 }
 
