@@ -86,4 +86,28 @@ Figures ReadFigures() {
   return figures;
 }
 
+void PrintDifferences() {
+  const int ledger = OpenFile(SliceDirectory() + "/" + kLedgerFile);
+  sim::NodeState* node = sim::AttachNode();
+  for (std::uint32_t i = 0; i < 600; ++i) {
+    LedgerSlot slot;
+    ReadAt(ledger, kLedgerFile, offsetof(LedgerFile, slots) + i * sizeof slot, &slot, sizeof slot);
+    if (slot.owner == 0) continue;
+    auto pid = (slot.owner >> kOwnerPidShift) & 0x3fffff;
+    std::uint64_t by_driver = 0;
+    for (const sim::ProcessSlot& process : node->processes) {
+      if ((process.owner.load() & 0x3fffff) == pid) by_driver += sim::HeldBytes(process.cards[0]);
+    }
+    if (SumHeld(slot) == by_driver) continue;
+    std::printf("pid %llu: driver %llu MiB, ledger %llu MiB =", static_cast<unsigned long long>(pid),
+                static_cast<unsigned long long>(by_driver >> 20),
+                static_cast<unsigned long long>(SumHeld(slot) >> 20));
+    for (std::uint64_t word : slot.cards[0].held) {
+      std::printf(" %llu", static_cast<unsigned long long>(word >> (kBytesShift + 20)));
+    }
+    std::printf(" (linear managed pool graph vmm array imported context)\n");
+  }
+  ::close(ledger);
+}
+
 }  // namespace tessera::testing

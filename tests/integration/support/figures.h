@@ -19,6 +19,9 @@ struct Figures {
 // a comparison without figures must not pass.
 Figures ReadFigures();
 
+// Prints every live process whose ledger slot differs from what the driver counts for it, kind by kind.
+void PrintDifferences();
+
 // The slice directory of this process ($TESSERA_SLICE_DIR, else /run/tessera).
 std::string SliceDirectory();
 
