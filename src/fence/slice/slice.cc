@@ -95,10 +95,11 @@ Mode Find(Slice& slice) {
 
 Mode detail::AttachSlow() {
   if (!g_attach_lock.LockFor(kPatienceNs)) return Mode::kRefused;
-  Mode mode = __atomic_load_n(&g_mode, __ATOMIC_ACQUIRE);
+  Mode mode;
+  __atomic_load(&g_mode, &mode, __ATOMIC_ACQUIRE);
   if (mode == Mode::kUnknown) {
     mode = Find(g_slice);
-    __atomic_store_n(&g_mode, mode, __ATOMIC_RELEASE);
+    __atomic_store(&g_mode, &mode, __ATOMIC_RELEASE);
   }
   g_attach_lock.Unlock();
   return mode;

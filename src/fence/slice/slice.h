@@ -30,7 +30,8 @@ Mode AttachSlow();
 }  // namespace detail
 
 inline Mode AttachSlice() {
-  const Mode mode = __atomic_load_n(&detail::g_mode, __ATOMIC_ACQUIRE);
+  Mode mode;
+  __atomic_load(&detail::g_mode, &mode, __ATOMIC_ACQUIRE);
   return mode != Mode::kUnknown ? mode : detail::AttachSlow();
 }
 
