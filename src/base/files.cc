@@ -53,7 +53,7 @@ Result<Fd> CreateNew(const std::string& path, mode_t mode) {
 Status RemoveEntriesOf(int directory, const std::string& path, dev_t device, int depth);
 
 Status RemoveEntry(int parent, const char* name, const std::string& path, dev_t device, int depth) {
-  struct stat info {};
+  struct stat info{};
   if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return {};
     return FailErrno(path, errno);
@@ -101,7 +101,7 @@ Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
   // O_NONBLOCK: a FIFO that somebody put there must not hold us.
   Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.valid()) return FailErrno(path, errno);
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd.get(), &info) != 0) return FailErrno(path, errno);
   if (!S_ISREG(info.st_mode)) return Fail(Code::kDataLoss, path + ": not a regular file");
   return ReadAll(fd.get(), path, max_bytes);
@@ -124,12 +124,14 @@ Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mo
   return written;
 }
 
-Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size, mode_t mode) {
+Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size,
+                       mode_t mode) {
   Result<Fd> fd = CreateNew(path, mode);
   if (!fd) return Fail(fd.error());
   int error = 0;
   if (ftruncate(fd->get(), static_cast<off_t>(size)) != 0) error = errno;
-  // posix_fallocate reports by its result and would write zeros itself where the file system cannot.
+  // posix_fallocate reports by its result and would write zeros itself where the file system
+  // cannot.
   if (error == 0) error = posix_fallocate(fd->get(), 0, static_cast<off_t>(size));
   Status written = error == 0 ? WriteAll(fd->get(), path, text) : Status(FailErrno(path, error));
   if (!written) unlink(path.c_str());
@@ -147,7 +149,7 @@ Status MakeDirectory(const std::string& path, mode_t mode) {
 }
 
 bool IsDirectory(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -165,7 +167,7 @@ Result<std::vector<std::string>> ListDirectory(const std::string& path) {
 }
 
 Status RemoveTree(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (lstat(path.c_str(), &info) != 0) {
     if (errno == ENOENT) return {};
     return FailErrno(path, errno);
@@ -187,9 +189,9 @@ Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return FailErrno(path, errno);
     if (clock.NowNs() >= deadline) {
-      return Fail(Code::kDeadlineExceeded,
-                  path + ": held by another tessera for more than " +
-                      std::to_string(wait_ns / 1'000'000) + " ms (its pid is in /proc/locks)");
+      return Fail(Code::kDeadlineExceeded, path + ": held by another tessera for more than " +
+                                               std::to_string(wait_ns / 1'000'000) +
+                                               " ms (its pid is in /proc/locks)");
     }
     clock.SleepNs(pause_ns);
     pause_ns = std::min<std::int64_t>(pause_ns * 2, 5'000'000);

@@ -32,11 +32,13 @@ Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mo
 
 // A new file of `size` bytes (at least as many as `text` has; the rest reads 0) with every block
 // allocated, so that a tenant who maps it never meets SIGBUS on a full disk.
-Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size, mode_t mode);
+Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size,
+                       mode_t mode);
 
 Status MakeDirectory(const std::string& path, mode_t mode);  // succeeds when it stands already
 bool IsDirectory(const std::string& path);
-Result<std::vector<std::string>> ListDirectory(const std::string& path);  // sorted, without . and ..
+Result<std::vector<std::string>> ListDirectory(
+    const std::string& path);  // sorted, without . and ..
 
 // Removes a directory and what is in it, links not followed, nothing on another file system.
 // What is gone already is no error.

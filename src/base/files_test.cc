@@ -40,7 +40,7 @@ TEST_F(FilesTest, ReadRefusesLongFilesFifosAndDirectories) {
 
 TEST_F(FilesTest, WholeFileHasItsBlocks) {
   ASSERT_TRUE(CreateWholeFile(dir_ + "/p", "head", 8192, 0644));
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat((dir_ + "/p").c_str(), &info), 0);
   EXPECT_EQ(info.st_size, 8192);
   EXPECT_GE(info.st_blocks * 512, 8192);

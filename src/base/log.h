@@ -1,6 +1,7 @@
 // What Tessera tells the person at the terminal, on stderr, one line a call, each in one write(2).
 //
-// Thread safety: all functions from any thread. Nothing is buffered, so a fork or exec loses nothing.
+// Thread safety: all functions from any thread. Nothing is buffered, so a fork or exec loses
+// nothing.
 #pragma once
 
 #include <string_view>

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <vector>
 
 #include "base/files.h"
@@ -75,7 +75,7 @@ bool Alive(const ProcessIdentity& identity) {
 }
 
 std::uint64_t NamespaceInode(pid_t pid, const char* kind) {
-  struct stat info {};
+  struct stat info{};
   std::string path = "/proc/" + std::to_string(pid) + "/ns/" + kind;
   return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
 }

@@ -21,8 +21,8 @@ struct ProcessIdentity {
 
 struct ProcessStat {
   ProcessIdentity identity;
-  char state = '?';              // R S D T Z X ...
-  std::string command;           // comm
+  char state = '?';     // R S D T Z X ...
+  std::string command;  // comm
   pid_t parent = 0;
   std::uint64_t threads = 0;
   std::uint64_t stack_start = 0;  // field 28; 0 where the reader may not see it

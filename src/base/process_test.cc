@@ -9,7 +9,8 @@ namespace {
 
 TEST(Process, CommandMayHoldSpacesAndParentheses) {
   Result<ProcessStat> stat = ParseProcessStat(
-      "77 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 3 0 123456 18 19 20 21 22 140000 0\n");
+      "77 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 3 0 123456 18 19 20 21 22 140000 "
+      "0\n");
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->identity.pid, 77);
   EXPECT_EQ(stat->command, "a) b (c)");

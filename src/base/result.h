@@ -14,16 +14,16 @@
 namespace tessera {
 
 enum class Code {
-  kInvalidArgument,     // the caller's value is wrong whatever the state of the machine
-  kNotFound,            // no such card, slice, file
+  kInvalidArgument,  // the caller's value is wrong whatever the state of the machine
+  kNotFound,         // no such card, slice, file
   kAlreadyExists,
   kPermissionDenied,
   kResourceExhausted,   // no room on a card, on a disk, in a table
   kFailedPrecondition,  // right value, wrong state (inside a slice already, dead slice)
   kUnavailable,         // no driver, state directory cannot be used
   kDeadlineExceeded,
-  kUnimplemented,       // a newer layout, an older kernel
-  kDataLoss,            // a file that is not what it should be
+  kUnimplemented,  // a newer layout, an older kernel
+  kDataLoss,       // a file that is not what it should be
   kInternal,
 };
 

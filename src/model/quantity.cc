@@ -9,7 +9,8 @@ namespace {
 
 constexpr char kMemoryLegal[] = "whole MiB from 1, as 8000, 8000MiB or 8Gi";
 
-tl::unexpected<Error> Illegal(std::string_view field, std::string_view text, std::string_view legal) {
+tl::unexpected<Error> Illegal(std::string_view field, std::string_view text,
+                              std::string_view legal) {
   return Fail(Code::kInvalidArgument, std::string(field) + ": '" + std::string(text) +
                                           "' is not legal: " + std::string(legal));
 }
@@ -44,7 +45,8 @@ Result<std::uint64_t> ParseMemory(std::string_view field, std::string_view text)
   if (unit.empty() || unit == "Mi" || unit == "MiB") scale = kMib;
   if (unit == "Gi" || unit == "GiB") scale = kMib << 10;
   std::uint64_t value = 0;
-  if (scale == 0 || !WholeNumber(number, value) || value == 0) return Illegal(field, text, kMemoryLegal);
+  if (scale == 0 || !WholeNumber(number, value) || value == 0)
+    return Illegal(field, text, kMemoryLegal);
   if (value > kMaxMemory / scale) {
     return Illegal(field, text, std::string(kMemoryLegal) + ", at most " + MibText(kMaxMemory));
   }

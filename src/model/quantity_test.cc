@@ -15,9 +15,30 @@ TEST(Memory, LegalForms) {
 }
 
 TEST(Memory, EverythingElseNamesFieldValueAndWhatIsLegal) {
-  for (const char* text : {"", "0", "-1", "+1", "1.5", "1.5Gi", " 1", "1 ", "1 Gi", "8000mib", "8gi", "8G", "8GB", "8M",
-                           "8k", "8Ti", "0x10", "1e3", "Gi", "eight", "16777217", "18446744073709551616",
-                           "18446744073709551615Gi", "99999999999999999999999999"}) {
+  for (const char* text : {"",
+                           "0",
+                           "-1",
+                           "+1",
+                           "1.5",
+                           "1.5Gi",
+                           " 1",
+                           "1 ",
+                           "1 Gi",
+                           "8000mib",
+                           "8gi",
+                           "8G",
+                           "8GB",
+                           "8M",
+                           "8k",
+                           "8Ti",
+                           "0x10",
+                           "1e3",
+                           "Gi",
+                           "eight",
+                           "16777217",
+                           "18446744073709551616",
+                           "18446744073709551615Gi",
+                           "99999999999999999999999999"}) {
     Result<std::uint64_t> parsed = ParseMemory("--mem", text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.error().code, Code::kInvalidArgument);
@@ -45,8 +66,9 @@ TEST(Words, OnlyTheListedOnes) {
 
 TEST(Names, CheckedAndMade) {
   EXPECT_TRUE(CheckName("--name", "chat-1.b_c"));
-  for (const std::string& text : {std::string(), std::string("-a"), std::string("a b"), std::string("a/b"),
-                                  std::string("../x"), std::string(64, 'a'), std::string("a\nb")}) {
+  for (const std::string& text :
+       {std::string(), std::string("-a"), std::string("a b"), std::string("a/b"),
+        std::string("../x"), std::string(64, 'a'), std::string("a\nb")}) {
     EXPECT_FALSE(CheckName("--name", text)) << text;
   }
   EXPECT_EQ(NameFromCommand("/usr/bin/python3"), "python3");

@@ -1,5 +1,5 @@
-// A card's or MIG instance's identity: 16 bytes as cuDeviceGetUuid returns them, "GPU-..." or "MIG-..."
-// in text as NVML and nvidia-smi write them.
+// A card's or MIG instance's identity: 16 bytes as cuDeviceGetUuid returns them, "GPU-..." or
+// "MIG-..." in text as NVML and nvidia-smi write them.
 #pragma once
 
 #include <array>

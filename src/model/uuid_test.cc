@@ -17,10 +17,11 @@ TEST(Uuid, RoundTrip) {
 }
 
 TEST(Uuid, RefusesEverythingElse) {
-  for (const char* text : {"", "0", "GPU-", "4d7a1f3e-0011-2233-4455-66778899aabb",
-                           "GPU-4d7a1f3e-0011-2233-4455-66778899aab", "GPU-4d7a1f3e-0011-2233-4455-66778899aabbc",
-                           "GPU-4d7a1f3e00011-2233-4455-66778899aabb", "GPU-4d7a1f3g-0011-2233-4455-66778899aabb",
-                           "gpu-4d7a1f3e-0011-2233-4455-66778899aabb"}) {
+  for (const char* text :
+       {"", "0", "GPU-", "4d7a1f3e-0011-2233-4455-66778899aabb",
+        "GPU-4d7a1f3e-0011-2233-4455-66778899aab", "GPU-4d7a1f3e-0011-2233-4455-66778899aabbc",
+        "GPU-4d7a1f3e00011-2233-4455-66778899aabb", "GPU-4d7a1f3g-0011-2233-4455-66778899aabb",
+        "gpu-4d7a1f3e-0011-2233-4455-66778899aabb"}) {
     EXPECT_FALSE(ParseUuid(text)) << text;
   }
 }

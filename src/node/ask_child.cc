@@ -26,7 +26,8 @@ Result<std::string> ReadAnswer(int fd, std::int64_t wait_ns) {
     int polled = left_ms <= 0 ? 0 : poll(&ready, 1, static_cast<int>(left_ms));
     if (polled < 0 && errno == EINTR) continue;
     if (polled == 0) {
-      return Fail(Code::kUnavailable, "driver: no answer within " + std::to_string(wait_ns / 1'000'000'000) + " s");
+      return Fail(Code::kUnavailable,
+                  "driver: no answer within " + std::to_string(wait_ns / 1'000'000'000) + " s");
     }
     char buffer[4096];
     ssize_t got = read(fd, buffer, sizeof buffer);
@@ -54,7 +55,8 @@ Result<std::string> AskChild(const std::function<std::string()>& answer, std::in
   Result<std::string> text = ReadAnswer(from.get(), wait_ns);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  if (text && text->empty()) return Fail(Code::kUnavailable, "driver: the process that asked it died");
+  if (text && text->empty())
+    return Fail(Code::kUnavailable, "driver: the process that asked it died");
   return text;
 }
 

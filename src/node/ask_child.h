@@ -1,5 +1,5 @@
-// Asks something of a driver library in a process apart: whoever asks stays single-threaded and free of what the library
-// leaves behind, and a driver that hangs is killed.
+// Asks something of a driver library in a process apart: whoever asks stays single-threaded and
+// free of what the library leaves behind, and a driver that hangs is killed.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tessera::node {
 
-// What `answer` returned in the child. The caller must have a single thread. kUnavailable when the child died or said nothing
-// within `wait_ns`; it is gone on return.
+// What `answer` returned in the child. The caller must have a single thread. kUnavailable when the
+// child died or said nothing within `wait_ns`; it is gone on return.
 Result<std::string> AskChild(const std::function<std::string()>& answer, std::int64_t wait_ns);
 
 }  // namespace tessera::node

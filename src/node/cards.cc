@@ -11,7 +11,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::int64_t kWaitNs = 10'000'000'000;  // longer than the driver reader's own bound for a call
+constexpr std::int64_t kWaitNs =
+    10'000'000'000;  // longer than the driver reader's own bound for a call
 
 model::Card FromDriver(const driver::Card& from) {
   model::Card card;
@@ -36,7 +37,9 @@ model::Card FromDriver(const driver::Card& from) {
 
 // What the child sends: the node, or {"error": "..."}.
 std::string AskDriver() {
-  auto fail = [](const Error& error) { return json::serialize(json::object{{"error", error.message}}); };
+  auto fail = [](const Error& error) {
+    return json::serialize(json::object{{"error", error.message}});
+  };
   Result<std::unique_ptr<driver::Nvml>> nvml = driver::OpenNvml({});
   if (!nvml) return fail(nvml.error());
   model::Node node;
@@ -82,13 +85,15 @@ std::string NodeText(const model::Node& node) {
                                  {"healthy", card.healthy},
                                  {"unhealthy_reason", card.unhealthy_reason}});
   }
-  return json::serialize(json::object{{"driver_version", node.driver_version}, {"cards", std::move(cards)}});
+  return json::serialize(
+      json::object{{"driver_version", node.driver_version}, {"cards", std::move(cards)}});
 }
 
 Result<model::Node> ParseNode(const std::string& text) {
   json::error_code error;
   json::value value = json::parse(text, error);
-  if (error || !value.is_object()) return Fail(Code::kUnavailable, "driver: no answer that can be read");
+  if (error || !value.is_object())
+    return Fail(Code::kUnavailable, "driver: no answer that can be read");
   const json::object& object = value.as_object();
   try {
     if (const json::value* failed = object.if_contains("error")) {
@@ -100,7 +105,8 @@ Result<model::Node> ParseNode(const std::string& text) {
       const json::object& from = entry.as_object();
       model::Card card;
       card.index = json::value_to<int>(from.at("index"));
-      card.uuid = model::ParseUuid(json::value_to<std::string>(from.at("uuid"))).value_or(model::Uuid{});
+      card.uuid =
+          model::ParseUuid(json::value_to<std::string>(from.at("uuid"))).value_or(model::Uuid{});
       card.name = json::value_to<std::string>(from.at("name"));
       card.memory_bytes = json::value_to<std::uint64_t>(from.at("memory_bytes"));
       card.pci_domain = json::value_to<std::uint32_t>(from.at("pci_domain"));
@@ -115,7 +121,8 @@ Result<model::Node> ParseNode(const std::string& text) {
     }
     return node;
   } catch (const std::exception& damaged) {
-    return Fail(Code::kUnavailable, std::string("driver: no answer that can be read: ") + damaged.what());
+    return Fail(Code::kUnavailable,
+                std::string("driver: no answer that can be read: ") + damaged.what());
   }
 }
 

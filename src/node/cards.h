@@ -1,5 +1,6 @@
-// The cards of this machine as placement wants them, asked from the driver in a process apart: the launcher has to
-// stay single-threaded and free of what a driver library leaves behind, and a driver that hangs is killed.
+// The cards of this machine as placement wants them, asked from the driver in a process apart: the
+// launcher has to stay single-threaded and free of what a driver library leaves behind, and a
+// driver that hangs is killed.
 #pragma once
 
 #include <cstdint>

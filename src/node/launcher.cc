@@ -72,20 +72,22 @@ Trial Try(const SandboxPlan& sandbox, const ProgramKind& kind) {
   return trial;
 }
 
-// A path for LD_PRELOAD that stays as long as the slice: a copy beside the policy, or the installed file where the state
-// directory may not hold code.
+// A path for LD_PRELOAD that stays as long as the slice: a copy beside the policy, or the installed
+// file where the state directory may not hold code.
 Result<std::string> LibraryForEnvironment(const SliceRecord& record, const std::string& library) {
   constexpr std::size_t kMostLibraryBytes = 64 << 20;
   std::string path = library;
-  struct statvfs info {};
+  struct statvfs info{};
   if (statvfs(record.directory.c_str(), &info) == 0 && (info.f_flag & ST_NOEXEC) == 0) {
     Result<std::string> text = base::ReadFile(library, kMostLibraryBytes);
     if (!text) return FailIn("fence library", text.error());
     path = record.directory + "/" + contract::kFenceLibrary;
-    if (Status put = base::CreateWholeFile(path, *text, text->size(), 0755); !put) return Fail(put.error());
+    if (Status put = base::CreateWholeFile(path, *text, text->size(), 0755); !put)
+      return Fail(put.error());
   }
   if (path.find_first_of(" :") != std::string::npos) {
-    return Fail(Code::kFailedPrecondition, "fence library: '" + path + "' has a blank or colon, which LD_PRELOAD cannot name");
+    return Fail(Code::kFailedPrecondition,
+                "fence library: '" + path + "' has a blank or colon, which LD_PRELOAD cannot name");
   }
   return path;
 }
@@ -95,7 +97,8 @@ Status OpenLedgerToItsUser(const SliceRecord& record) {
   std::string guarded = record.directory + "/" + kGuardedFolder;
   if (!base::IsDirectory(guarded)) return {};
   std::string plain = record.directory + "/" + contract::kLedgerFile;
-  if (rename(LedgerPath(record.directory).c_str(), plain.c_str()) != 0) return FailErrno(plain, errno);
+  if (rename(LedgerPath(record.directory).c_str(), plain.c_str()) != 0)
+    return FailErrno(plain, errno);
   if (chmod(plain.c_str(), 0644) != 0) return FailErrno(plain, errno);
   return base::RemoveTree(guarded);
 }
@@ -124,16 +127,20 @@ Status Prepare(Store& store, SliceRecord& record, const LaunchPlan& plan) {
   SandboxPlan sandbox{record.directory, ParentOf(record.directory), plan.library};
   Trial trial = Try(sandbox, kind);
   if (trial.view_built && !trial.fence_loads) {
-    std::string what = "the fence does not load into " + plan.command[0] + " (" + kind.interpreter + " leaves it out)";
+    std::string what = "the fence does not load into " + plan.command[0] + " (" + kind.interpreter +
+                       " leaves it out)";
     if (plan.require_fence) return Fail(Code::kFailedPrecondition, "--require-fence: " + what);
     base::Say(what);
   }
   if (!trial.view_built) {
     if (plan.require_fence) {
-      return Fail(Code::kFailedPrecondition, "--require-fence: no mount namespace to be had: " + trial.why);
+      return Fail(Code::kFailedPrecondition,
+                  "--require-fence: no mount namespace to be had: " + trial.why);
     }
-    base::Say("fenced by LD_PRELOAD only, which env -i and setuid programs escape: no mount namespace to be had: " +
-              trial.why);
+    base::Say(
+        "fenced by LD_PRELOAD only, which env -i and setuid programs escape: no mount namespace to "
+        "be had: " +
+        trial.why);
     record.fencing = Fencing::kEnvironment;
     if (Status fenced = FenceByEnvironment(record, plan); !fenced) return fenced;
     return store.Update(record);
@@ -177,12 +184,14 @@ Result<std::string> FindFenceLibrary(const std::string& flag) {
   for (const std::string& candidate : candidates) {
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
-  return Fail(Code::kUnavailable, "fence library: '" + candidates.front() + "' cannot be read: " + std::strerror(errno));
+  return Fail(Code::kUnavailable, "fence library: '" + candidates.front() +
+                                      "' cannot be read: " + std::strerror(errno));
 }
 
 Result<std::string> SurroundingSlice() {
   std::vector<std::string> folders = {contract::kSliceDir};
-  if (const char* variable = getenv(contract::kEnvSliceDir); variable != nullptr) folders.emplace_back(variable);
+  if (const char* variable = getenv(contract::kEnvSliceDir); variable != nullptr)
+    folders.emplace_back(variable);
   for (const std::string& folder : folders) {
     Result<PolicyView> policy = ReadPolicy(folder + "/" + contract::kPolicyFile);
     if (policy) return policy->slice_name;
@@ -202,7 +211,8 @@ LaunchFailure Launch(Store& store, SliceRecord record, const LaunchPlan& plan) {
     failure.error = prepared.error();
   }
   record.directory = "/proc/self/fd/" + std::to_string(slices.get()) + "/" + record.slice.id;
-  if (Status removed = store.Remove(record); !removed) base::Detail("not given back: " + removed.error().message);
+  if (Status removed = store.Remove(record); !removed)
+    base::Detail("not given back: " + removed.error().message);
   return failure;
 }
 

@@ -24,7 +24,8 @@ using contract::LedgerSlot;
 
 // A newer fence may have more slots or longer ones; what is longer than this is not read.
 constexpr std::size_t kMostLedgerBytes = 32u << 20;
-constexpr std::uint64_t kPidMask = (std::uint64_t{1} << (contract::kOwnerStartShift - contract::kOwnerPidShift)) - 1;
+constexpr std::uint64_t kPidMask =
+    (std::uint64_t{1} << (contract::kOwnerStartShift - contract::kOwnerPidShift)) - 1;
 constexpr std::uint64_t kStateMask = (std::uint64_t{1} << contract::kOwnerPidShift) - 1;
 constexpr std::uint64_t kStartMask = (std::uint64_t{1} << (64 - contract::kOwnerStartShift)) - 1;
 
@@ -44,7 +45,8 @@ std::string Printable(const char* text, std::size_t size) {
   return out;
 }
 
-bool TableFits(std::size_t bytes, std::size_t offset, std::size_t stride, std::size_t count, std::size_t known) {
+bool TableFits(std::size_t bytes, std::size_t offset, std::size_t stride, std::size_t count,
+               std::size_t known) {
   return offset >= sizeof(LedgerHeader) && offset <= bytes && stride >= known && stride <= bytes &&
          count <= bytes / stride && count * stride <= bytes - offset;
 }
@@ -53,13 +55,15 @@ bool TableFits(std::size_t bytes, std::size_t offset, std::size_t stride, std::s
 Result<std::string> Copy(const std::string& path) {
   base::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   if (!fd.valid()) return FailErrno(path, errno);
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd.get(), &info) != 0) return FailErrno(path, errno);
   if (!S_ISREG(info.st_mode)) return Fail(Code::kDataLoss, path + ": not a regular file");
-  std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes), '\0');
+  std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes),
+                    '\0');
   std::size_t have = 0;
   while (have < bytes.size()) {
-    ssize_t got = pread(fd.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
+    ssize_t got =
+        pread(fd.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FailErrno(path, errno);
     if (got == 0) break;
@@ -70,18 +74,24 @@ Result<std::string> Copy(const std::string& path) {
 }
 
 Result<LedgerHeader> CheckedHeader(const std::string& path, const std::string& bytes) {
-  if (bytes.size() < sizeof(LedgerHeader)) return Fail(Code::kDataLoss, path + ": too short for a ledger (truncated by its tenant?)");
+  if (bytes.size() < sizeof(LedgerHeader))
+    return Fail(Code::kDataLoss, path + ": too short for a ledger (truncated by its tenant?)");
   auto header = At<LedgerHeader>(bytes, 0);
-  if (header.magic != contract::kLedgerMagic) return Fail(Code::kDataLoss, path + ": not a ledger of Tessera");
+  if (header.magic != contract::kLedgerMagic)
+    return Fail(Code::kDataLoss, path + ": not a ledger of Tessera");
   if (header.layout != contract::kLedgerLayout) {
     return Fail(Code::kUnimplemented, path + ": layout " + std::to_string(header.layout) +
-                                          ", this tessera reads layout " + std::to_string(contract::kLedgerLayout));
+                                          ", this tessera reads layout " +
+                                          std::to_string(contract::kLedgerLayout));
   }
-  if (header.kinds != contract::kKinds || header.card_count > contract::kMaxCards || header.slot_count > contract::kMaxSlots ||
-      header.file_bytes > bytes.size() ||
-      !TableFits(bytes.size(), header.cards_offset, header.card_stride, header.card_count, sizeof(LedgerCard)) ||
-      !TableFits(bytes.size(), header.slots_offset, header.slot_stride, header.slot_count, sizeof(LedgerSlot))) {
-    return Fail(Code::kDataLoss, path + ": sizes in the header do not agree with the file (damaged by its tenant?)");
+  if (header.kinds != contract::kKinds || header.card_count > contract::kMaxCards ||
+      header.slot_count > contract::kMaxSlots || header.file_bytes > bytes.size() ||
+      !TableFits(bytes.size(), header.cards_offset, header.card_stride, header.card_count,
+                 sizeof(LedgerCard)) ||
+      !TableFits(bytes.size(), header.slots_offset, header.slot_stride, header.slot_count,
+                 sizeof(LedgerSlot))) {
+    return Fail(Code::kDataLoss,
+                path + ": sizes in the header do not agree with the file (damaged by its tenant?)");
   }
   return header;
 }
@@ -121,8 +131,12 @@ class NamespacePids {
 
 class Reader {
  public:
-  Reader(const std::string& bytes, const LedgerHeader& header, const std::vector<std::uint64_t>& card_bytes)
-      : bytes_(bytes), header_(header), card_bytes_(card_bytes), own_pid_namespace_(base::NamespaceInode(getpid(), "pid")) {}
+  Reader(const std::string& bytes, const LedgerHeader& header,
+         const std::vector<std::uint64_t>& card_bytes)
+      : bytes_(bytes),
+        header_(header),
+        card_bytes_(card_bytes),
+        own_pid_namespace_(base::NamespaceInode(getpid(), "pid")) {}
 
   LedgerView Read() {
     view_.slots_refused = header_.slots_refused;
@@ -142,7 +156,8 @@ class Reader {
       card.peak_bytes = std::min(card.peak_bytes, card_bytes_[c]);
     }
     if (view_.slots_refused > 0) {
-      Remark(std::to_string(view_.slots_refused) + " processes found no free slot and get no card memory");
+      Remark(std::to_string(view_.slots_refused) +
+             " processes found no free slot and get no card memory");
     }
     return std::move(view_);
   }
@@ -207,7 +222,8 @@ class Reader {
         out.held[c] += word >> contract::kBytesShift;
       }
     }
-    out.live = (owner & kStateMask) == static_cast<std::uint64_t>(contract::SlotState::kLive) && SlotLives(out);
+    out.live = (owner & kStateMask) == static_cast<std::uint64_t>(contract::SlotState::kLive) &&
+               SlotLives(out);
     if (out.live) {
       for (std::size_t c = 0; c < view_.cards.size(); ++c) view_.cards[c].held_bytes += out.held[c];
     }
@@ -240,7 +256,8 @@ Status CreateLedger(const std::string& path, mode_t mode) {
   return base::CreateWholeFile(path, bytes, sizeof(LedgerFile), mode);
 }
 
-Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::uint64_t>& card_bytes) {
+Result<LedgerView> ReadLedger(const std::string& path,
+                              const std::vector<std::uint64_t>& card_bytes) {
   Result<std::string> bytes = Copy(path);
   if (!bytes) return Fail(bytes.error());
   return LedgerFromBytes(path, *bytes, card_bytes);
@@ -249,7 +266,8 @@ Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::ui
 Result<LedgerView> LedgerFromBytes(const std::string& path, const std::string& bytes,
                                    const std::vector<std::uint64_t>& card_bytes) {
   if (card_bytes.empty() || card_bytes.size() > contract::kMaxCards) {
-    return Fail(Code::kInvalidArgument, path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
+    return Fail(Code::kInvalidArgument,
+                path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
   }
   Result<LedgerHeader> header = CheckedHeader(path, bytes);
   if (!header) return Fail(header.error());

@@ -59,8 +59,10 @@ TEST_F(LimitsTest, ChecksRoomBesideTheOthers) {
   Result<Changed> changed = store.SetLimits(TwoCards(), "first", Memory(5001));
   ASSERT_FALSE(changed);
   EXPECT_EQ(changed.error().code, Code::kResourceExhausted);
-  EXPECT_EQ(changed.error().message, "'first' on card 0: asked 5,001 MiB, free 5,000 MiB of 10,000 MiB (1 slice)");
-  EXPECT_EQ(store.SetLimits(TwoCards(), "first", Memory(20'000)).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(changed.error().message,
+            "'first' on card 0: asked 5,001 MiB, free 5,000 MiB of 10,000 MiB (1 slice)");
+  EXPECT_EQ(store.SetLimits(TwoCards(), "first", Memory(20'000)).error().code,
+            Code::kInvalidArgument);
   EXPECT_EQ(store.SetLimits(TwoCards(), "third", Memory(1)).error().message,
             "NAME: 'third' is no live slice; live: first, second");
   EXPECT_EQ(store.Find("first")->slice.cards[0].memory_bytes, 5000 * model::kMib);
@@ -86,16 +88,20 @@ TEST_F(LimitsTest, AWaiterOnTheGenerationIsWoken) {
   int fd = open((record->directory + "/policy").c_str(), O_RDONLY);
   void* page = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
   ASSERT_NE(page, MAP_FAILED);
-  auto* word = reinterpret_cast<std::uint32_t*>(static_cast<char*>(page) + offsetof(contract::PolicyHeader, generation));
+  auto* word = reinterpret_cast<std::uint32_t*>(static_cast<char*>(page) +
+                                                offsetof(contract::PolicyHeader, generation));
   std::uint32_t before = *word;
   std::thread waiter([&] {
     timespec bound{20, 0};  // far longer than the change takes; a missed wake fails the test
-    EXPECT_TRUE(syscall(SYS_futex, word, FUTEX_WAIT, before, &bound, nullptr, 0) == 0 || errno == EAGAIN) << errno;
+    EXPECT_TRUE(syscall(SYS_futex, word, FUTEX_WAIT, before, &bound, nullptr, 0) == 0 ||
+                errno == EAGAIN)
+        << errno;
   });
   ASSERT_TRUE(store.SetLimits(TwoCards(), "chat", Memory(5000)));
   waiter.join();
-  auto* limit = reinterpret_cast<std::uint64_t*>(static_cast<char*>(page) + sizeof(contract::PolicyHeader) +
-                                                 offsetof(contract::PolicyCard, limit_bytes));
+  auto* limit =
+      reinterpret_cast<std::uint64_t*>(static_cast<char*>(page) + sizeof(contract::PolicyHeader) +
+                                       offsetof(contract::PolicyCard, limit_bytes));
   EXPECT_EQ(*limit, 5000 * model::kMib) << "seen through a mapping that was there before";
   munmap(page, 4096);
   close(fd);

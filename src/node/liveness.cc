@@ -17,7 +17,8 @@ namespace {
 // The value of one variable in the text of /proc/PID/environ.
 std::string VariableOf(const std::string& environment, const std::string& name) {
   std::string start = name + "=";
-  std::size_t at = environment.compare(0, start.size(), start) == 0 ? 0 : environment.find('\0' + start);
+  std::size_t at =
+      environment.compare(0, start.size(), start) == 0 ? 0 : environment.find('\0' + start);
   if (at == std::string::npos) return "";
   if (environment[at] == '\0') ++at;
   return std::string(environment.c_str() + at + start.size());
@@ -31,7 +32,8 @@ bool LivenessProbe::Lives(const SliceRecord& record) {
     pid_namespace_ = base::NamespaceInode(getpid(), "pid");
   }
   if (record.boot_id != *boot_id_) return false;
-  // Pids of another pid namespace mean nothing here: what was promised there stays promised while that namespace lives.
+  // Pids of another pid namespace mean nothing here: what was promised there stays promised while
+  // that namespace lives.
   if (record.pid_namespace != pid_namespace_) return PidNamespaceLives(record.pid_namespace);
   if (base::Alive(record.launcher)) return true;
   if (!scanned_) Scan();
@@ -48,8 +50,10 @@ bool LivenessProbe::NamespaceLives(const SliceRecord& record) const {
 }
 
 bool LivenessProbe::PidNamespaceLives(std::uint64_t inode) {
-  // Only root in the machine's own pid namespace sees all processes; for anybody else, unseen is not gone.
-  constexpr std::uint64_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO of linux/proc_ns.h
+  // Only root in the machine's own pid namespace sees all processes; for anybody else, unseen is
+  // not gone.
+  constexpr std::uint64_t kInitialPidNamespace =
+      0xEFFFFFFC;  // PROC_PID_INIT_INO of linux/proc_ns.h
   if (geteuid() != 0 || pid_namespace_ != kInitialPidNamespace) return true;
   if (!scanned_) Scan();
   return pid_namespaces_.contains(inode);
@@ -72,7 +76,8 @@ void LivenessProbe::Scan() {
       slice_of_namespace_[inode] = policy ? policy->slice_id : "";
     }
     pid_namespaces_.insert(base::NamespaceInode(pid, "pid"));
-    Result<std::string> environment = base::ReadKernelFile("/proc/" + name + "/environ", kMostEnvironment);
+    Result<std::string> environment =
+        base::ReadKernelFile("/proc/" + name + "/environ", kMostEnvironment);
     if (!environment) continue;
     if (std::string value = VariableOf(*environment, contract::kEnvSliceDir); !value.empty()) {
       slice_variables_.insert(value);

@@ -1,8 +1,8 @@
 // Whether anything of a slice still runs.
 //
-// One probe serves one look at all slices: /proc is scanned at most once. Thread safety: one thread.
-// A slice of another user whose launcher is gone counts as live only by its ledger: the kernel hides the
-// namespaces of other users' processes. Its owner and root see more.
+// One probe serves one look at all slices: /proc is scanned at most once. Thread safety: one
+// thread. A slice of another user whose launcher is gone counts as live only by its ledger: the
+// kernel hides the namespaces of other users' processes. Its owner and root see more.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class LivenessProbe {
   bool LedgerLives(const SliceRecord& record) const;
 
   bool scanned_ = false;
-  // The slice whose policy stands in each mount namespace; empty where it cannot be read. The kernel gives inodes of
-  // namespaces again, so the inode alone would keep a dead slice alive.
+  // The slice whose policy stands in each mount namespace; empty where it cannot be read. The
+  // kernel gives inodes of namespaces again, so the inode alone would keep a dead slice alive.
   std::map<std::uint64_t, std::string> slice_of_namespace_;
   std::set<std::uint64_t> pid_namespaces_;
   std::set<std::string> slice_variables_;  // values of TESSERA_SLICE_DIR

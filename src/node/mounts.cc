@@ -43,7 +43,7 @@ Result<std::vector<std::string>> MountsBelow(const std::string& folder) {
 }
 
 Status CloneEntry(const std::string& from, const std::string& to) {
-  struct stat info {};
+  struct stat info{};
   if (lstat(from.c_str(), &info) != 0) return FailErrno(from, errno);
   if (S_ISLNK(info.st_mode)) {
     char target[PATH_MAX];
@@ -59,33 +59,38 @@ Status CloneEntry(const std::string& from, const std::string& to) {
     base::Fd fd(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!fd.valid()) return FailErrno(to, errno);
   }
-  if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) return FailErrno(to, errno);
+  if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0)
+    return FailErrno(to, errno);
   return {};
 }
 
 }  // namespace
 
 Status MakeTreeSlave() {
-  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return FailErrno("mount namespace", errno);
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return FailErrno("mount namespace", errno);
   return {};
 }
 
 Status MountTmpfs(const std::string& at, const std::string& options) {
-  if (mount("tessera", at.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0) return FailErrno(at, errno);
+  if (mount("tessera", at.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0)
+    return FailErrno(at, errno);
   return {};
 }
 
 Status MakeReadOnly(const std::string& mount_point) {
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_RDONLY;
-  if (syscall(SYS_mount_setattr, AT_FDCWD, mount_point.c_str(), 0, &attributes, sizeof attributes) != 0) {
+  if (syscall(SYS_mount_setattr, AT_FDCWD, mount_point.c_str(), 0, &attributes,
+              sizeof attributes) != 0) {
     return FailErrno(mount_point, errno);
   }
   return {};
 }
 
 Status BindFile(const std::string& from, const std::string& over, bool read_only) {
-  if (mount(from.c_str(), over.c_str(), nullptr, MS_BIND, nullptr) != 0) return FailErrno(over, errno);
+  if (mount(from.c_str(), over.c_str(), nullptr, MS_BIND, nullptr) != 0)
+    return FailErrno(over, errno);
   if (read_only) return MakeReadOnly(over);
   return {};
 }
@@ -101,9 +106,11 @@ Status OverlayBelow(const std::string& etc, const std::string& folder) {
   }
   // The upper of the two lower layers is the folder as it is: its owner and mode stay.
   std::string layers = "lowerdir=" + etc + ":" + folder;
-  if (mount("tessera", etc.c_str(), "overlay", MS_RDONLY, layers.c_str()) != 0) return FailErrno("overlay on " + etc, errno);
+  if (mount("tessera", etc.c_str(), "overlay", MS_RDONLY, layers.c_str()) != 0)
+    return FailErrno("overlay on " + etc, errno);
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    if (syscall(SYS_move_mount, kept[i].get(), "", AT_FDCWD, (*points)[i].c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0) {
+    if (syscall(SYS_move_mount, kept[i].get(), "", AT_FDCWD, (*points)[i].c_str(),
+                MOVE_MOUNT_F_EMPTY_PATH) != 0) {
       return FailErrno((*points)[i], errno);
     }
   }
@@ -115,7 +122,8 @@ Status RebuildFolder(const std::string& folder) {
   if (!before.valid()) return FailErrno(folder, errno);
   Result<std::vector<std::string>> names = base::ListDirectory(folder);
   if (!names) return Fail(names.error());
-  if (names->size() > kMostEntries) return Fail(Code::kResourceExhausted, folder + ": too many entries");
+  if (names->size() > kMostEntries)
+    return Fail(Code::kResourceExhausted, folder + ": too many entries");
   if (Status mounted = MountTmpfs(folder, "mode=0755,size=16m"); !mounted) return mounted;
   for (const std::string& name : *names) {
     Status cloned = CloneEntry(FdPath(before) + "/" + name, folder + "/" + name);

@@ -47,42 +47,51 @@ T At(const std::string& bytes, std::size_t offset) {
 }
 
 // True when `count` records of `stride` lie in the file and each is at least as long as we know it.
-bool TableFits(std::size_t file_bytes, std::size_t offset, std::size_t stride, std::size_t count, std::size_t known) {
-  return offset >= sizeof(PolicyHeader) && offset <= file_bytes && offset % 8 == 0 && stride >= known &&
-         stride % 8 == 0 && stride <= file_bytes && count * stride <= file_bytes - offset;
+bool TableFits(std::size_t file_bytes, std::size_t offset, std::size_t stride, std::size_t count,
+               std::size_t known) {
+  return offset >= sizeof(PolicyHeader) && offset <= file_bytes && offset % 8 == 0 &&
+         stride >= known && stride % 8 == 0 && stride <= file_bytes &&
+         count * stride <= file_bytes - offset;
 }
 
 Result<PolicyHeader> CheckedHeader(const std::string& path, const std::string& bytes) {
-  if (bytes.size() < sizeof(PolicyHeader)) return Fail(Code::kDataLoss, path + ": too short for a policy");
+  if (bytes.size() < sizeof(PolicyHeader))
+    return Fail(Code::kDataLoss, path + ": too short for a policy");
   auto header = At<PolicyHeader>(bytes, 0);
-  if (header.magic != contract::kPolicyMagic) return Fail(Code::kDataLoss, path + ": not a policy of Tessera");
+  if (header.magic != contract::kPolicyMagic)
+    return Fail(Code::kDataLoss, path + ": not a policy of Tessera");
   if (header.layout != contract::kPolicyLayout) {
     return Fail(Code::kUnimplemented, path + ": layout " + std::to_string(header.layout) +
-                                          ", this tessera reads layout " + std::to_string(contract::kPolicyLayout));
+                                          ", this tessera reads layout " +
+                                          std::to_string(contract::kPolicyLayout));
   }
-  if (header.card_count < 1 || header.card_count > contract::kMaxCards || header.file_bytes > bytes.size() ||
-      !TableFits(header.file_bytes, header.cards_offset, header.card_stride, header.card_count, sizeof(PolicyCard)) ||
-      !TableFits(header.file_bytes, header.gates_offset, header.gate_stride, header.card_count, sizeof(PolicyGate))) {
+  if (header.card_count < 1 || header.card_count > contract::kMaxCards ||
+      header.file_bytes > bytes.size() ||
+      !TableFits(header.file_bytes, header.cards_offset, header.card_stride, header.card_count,
+                 sizeof(PolicyCard)) ||
+      !TableFits(header.file_bytes, header.gates_offset, header.gate_stride, header.card_count,
+                 sizeof(PolicyGate))) {
     return Fail(Code::kDataLoss, path + ": sizes in the header do not agree with the file");
   }
   return header;
 }
 
-// A tenant's owner may truncate the file while it is mapped here: the SIGBUS ends the change, not the program.
+// A tenant's owner may truncate the file while it is mapped here: the SIGBUS ends the change, not
+// the program.
 thread_local sigjmp_buf g_bus_return;
 void OnBusError(int) { siglongjmp(g_bus_return, 1); }
 
 class BusErrorGuard {
  public:
   BusErrorGuard() {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = OnBusError;
     sigaction(SIGBUS, &action, &before_);
   }
   ~BusErrorGuard() { sigaction(SIGBUS, &before_, nullptr); }
 
  private:
-  struct sigaction before_ {};
+  struct sigaction before_{};
 };
 
 template <typename T>
@@ -90,7 +99,8 @@ void Store(char* base, std::size_t offset, T value) {
   std::atomic_ref<T>(*reinterpret_cast<T*>(base + offset)).store(value, std::memory_order_release);
 }
 
-void StoreChanges(char* base, const PolicyHeader& header, const std::vector<PolicyCardChange>& cards) {
+void StoreChanges(char* base, const PolicyHeader& header,
+                  const std::vector<PolicyCardChange>& cards) {
   for (std::size_t i = 0; i < cards.size(); ++i) {
     std::size_t card = header.cards_offset + i * header.card_stride;
     Store(base, card + offsetof(PolicyCard, limit_bytes), cards[i].limit_bytes);
@@ -108,7 +118,8 @@ void StoreChanges(char* base, const PolicyHeader& header, const std::vector<Poli
 Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode) {
   if (text.cards.size() != text.slice.cards.size() || text.cards.empty() ||
       text.cards.size() > contract::kMaxCards) {
-    return Fail(Code::kInvalidArgument, path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
+    return Fail(Code::kInvalidArgument,
+                path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
   }
   auto file = std::make_unique<PolicyFile>();
   PolicyHeader& header = file->header;
@@ -184,8 +195,8 @@ Status ChangePolicy(const std::string& path, const std::vector<PolicyCardChange>
   Result<PolicyHeader> header = CheckedHeader(path, *bytes);
   if (!header) return Fail(header.error());
   if (cards.size() != header->card_count) {
-    return Fail(Code::kInvalidArgument, path + ": has " + std::to_string(header->card_count) + " cards, not " +
-                                            std::to_string(cards.size()));
+    return Fail(Code::kInvalidArgument, path + ": has " + std::to_string(header->card_count) +
+                                            " cards, not " + std::to_string(cards.size()));
   }
   base::Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return FailErrno(path, errno);

@@ -18,11 +18,12 @@
 namespace tessera::node {
 namespace {
 
-constexpr std::size_t kHeadBytes = 64 << 10;  // program headers stand near the start of every file in use
-constexpr int kMostScriptLevels = 4;          // as the kernel's binfmt_script allows
+constexpr std::size_t kHeadBytes =
+    64 << 10;                         // program headers stand near the start of every file in use
+constexpr int kMostScriptLevels = 4;  // as the kernel's binfmt_script allows
 
 bool IsExecutableFile(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
@@ -50,11 +51,13 @@ std::string ElfInterpreter(const std::string& head) {
   std::memcpy(&header, head.data(), sizeof header);
   for (std::size_t i = 0; i < header.e_phnum; ++i) {
     std::size_t at = header.e_phoff + i * sizeof(Elf64_Phdr);
-    if (header.e_phentsize != sizeof(Elf64_Phdr) || at > head.size() - sizeof(Elf64_Phdr)) return "";
+    if (header.e_phentsize != sizeof(Elf64_Phdr) || at > head.size() - sizeof(Elf64_Phdr))
+      return "";
     Elf64_Phdr segment;
     std::memcpy(&segment, head.data() + at, sizeof segment);
     if (segment.p_type != PT_INTERP) continue;
-    if (segment.p_offset > head.size() || segment.p_filesz > head.size() - segment.p_offset) return "";
+    if (segment.p_offset > head.size() || segment.p_filesz > head.size() - segment.p_offset)
+      return "";
     const char* text = head.data() + segment.p_offset;
     return std::string(text, strnlen(text, segment.p_filesz));
   }
@@ -79,7 +82,7 @@ Result<std::string> FindProgram(const std::string& command) {
     std::string folder = path.substr(start, end - start);
     std::string candidate = (folder.empty() ? "." : folder) + "/" + command;
     if (IsExecutableFile(candidate)) return candidate;
-    struct stat info {};
+    struct stat info{};
     seen = seen || (stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode));
     start = end + 1;
   }
@@ -130,7 +133,8 @@ bool LoaderLoads(const ProgramKind& program, const std::string& library) {
     dup2(null, STDIN_FILENO);
     dup2(to.get(), STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
-    execl(program.interpreter.c_str(), program.interpreter.c_str(), "--list", program.file.c_str(), nullptr);
+    execl(program.interpreter.c_str(), program.interpreter.c_str(), "--list", program.file.c_str(),
+          nullptr);
     _exit(127);
   }
   to = base::Fd();

@@ -29,7 +29,8 @@ Result<contract::BypassAction> ParseBypass(const std::string& field, const std::
   if (text == "report") return contract::BypassAction::kReport;
   if (text == "pause") return contract::BypassAction::kPause;
   if (text == "kill") return contract::BypassAction::kKill;
-  return Fail(Code::kInvalidArgument, field + ": '" + text + "' is not legal: report, pause or kill");
+  return Fail(Code::kInvalidArgument,
+              field + ": '" + text + "' is not legal: report, pause or kill");
 }
 
 Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command,
@@ -38,7 +39,8 @@ Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::st
   model::Request& request = wanted.request;
   if (from != nullptr) request = *from;
   if (text.memory.empty() && from == nullptr) {
-    return Fail(Code::kInvalidArgument, "--mem: missing: whole MiB from 1, as 8000, 8000MiB or 8Gi");
+    return Fail(Code::kInvalidArgument,
+                "--mem: missing: whole MiB from 1, as 8000, 8000MiB or 8Gi");
   }
   if (!text.memory.empty()) {
     Result<std::uint64_t> memory = model::ParseMemory("--mem", text.memory);
@@ -80,7 +82,9 @@ Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::st
     wanted.bypass = *bypass;
   }
   if (command.empty() || command[0].empty()) {
-    return Fail(Code::kInvalidArgument, "command: missing: give it after --, as in: tessera run --mem 8000 -- python serve.py");
+    return Fail(
+        Code::kInvalidArgument,
+        "command: missing: give it after --, as in: tessera run --mem 8000 -- python serve.py");
   }
   wanted.command = Joined(command);
   wanted.program = command[0];

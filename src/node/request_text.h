@@ -14,7 +14,8 @@ struct RequestText {
   std::string memory, cores, card, cards, name, priority, policy, on_bypass;
 };
 
-// What `from` asks (a pod's container) stands where nothing was typed; without it --mem has to be given.
+// What `from` asks (a pod's container) stands where nothing was typed; without it --mem has to be
+// given.
 Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command,
                               const model::Request* from = nullptr);
 

@@ -12,7 +12,9 @@ RequestText Typed() {
 }
 
 TEST(RequestText, EveryFieldArrives) {
-  RequestText text{"10Gi", "30", "0,GPU-00000000-0000-0000-0000-000000000001", "", "chat", "high", "spread", "kill"};
+  RequestText text{"10Gi",   "30",   "0,GPU-00000000-0000-0000-0000-000000000001",
+                   "",       "chat", "high",
+                   "spread", "kill"};
   Result<NewSlice> wanted = ParseRequest(text, {"python", "serve.py"});
   ASSERT_TRUE(wanted) << wanted.error().message;
   EXPECT_EQ(wanted->request.memory_bytes, 10240 * model::kMib);

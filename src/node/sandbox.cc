@@ -33,7 +33,8 @@ std::string Inside(const char* name) { return std::string(contract::kSliceDir) +
 
 Status WriteOnce(const std::string& path, const std::string& text) {
   base::Fd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!fd.valid() || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  if (!fd.valid() ||
+      write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return FailErrno(path, errno);
   }
   return {};
@@ -64,7 +65,8 @@ Status PutPreload() {
   if (Status put = base::WriteFileAtomic(file, text, 0644); !put) return put;
   if (before) return BindFile(file, kPreload, true);
   if (OverlayBelow("/etc", folder)) return {};
-  // No overlay here (older kernel, stacked too deeply, locked mounts below /etc): the same by binds.
+  // No overlay here (older kernel, stacked too deeply, locked mounts below /etc): the same by
+  // binds.
   if (Status rebuilt = RebuildFolder("/etc"); !rebuilt) return rebuilt;
   return base::WriteFileAtomic(kPreload, text, 0644);
 }
@@ -84,7 +86,8 @@ Status EnterNamespace() {
   }
   if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return FailErrno("user namespace", errno);
   g_user_namespace = true;
-  if (Status written = WriteOnce("/proc/self/setgroups", "deny"); !written) return FailIn("user namespace", written.error());
+  if (Status written = WriteOnce("/proc/self/setgroups", "deny"); !written)
+    return FailIn("user namespace", written.error());
   std::string ids = std::to_string(uid);
   if (Status written = WriteOnce("/proc/self/uid_map", ids + " " + ids + " 1"); !written) {
     return FailIn("user namespace", written.error());
@@ -101,7 +104,8 @@ Status BuildView(const SandboxPlan& plan) {
   bool has_folder = getcwd(working_folder, sizeof working_folder) != nullptr;
 
   // Everything of the host that goes in is opened before it is hidden.
-  base::Fd policy(open((plan.slice_directory + "/" + contract::kPolicyFile).c_str(), O_PATH | O_CLOEXEC));
+  base::Fd policy(
+      open((plan.slice_directory + "/" + contract::kPolicyFile).c_str(), O_PATH | O_CLOEXEC));
   if (!policy.valid()) return FailErrno(plan.slice_directory + "/policy", errno);
   base::Fd ledger(open(LedgerPath(plan.slice_directory).c_str(), O_PATH | O_CLOEXEC));
   if (!ledger.valid()) return FailErrno(plan.slice_directory + "/ledger", errno);
@@ -113,16 +117,19 @@ Status BuildView(const SandboxPlan& plan) {
     if (Status hidden = MountTmpfs(plan.slices_folder, "mode=0555,size=4k"); !hidden) return hidden;
     if (Status closed = MakeReadOnly(plan.slices_folder); !closed) return closed;
   }
-  if (Status mounted = MountTmpfs(contract::kSliceDir, "mode=0755,size=128m"); !mounted) return mounted;
-  // A copy that lives as long as the namespace: replacing the installed file never touches running programs, and a
-  // host whose /run is mounted noexec does not matter.
+  if (Status mounted = MountTmpfs(contract::kSliceDir, "mode=0755,size=128m"); !mounted)
+    return mounted;
+  // A copy that lives as long as the namespace: replacing the installed file never touches running
+  // programs, and a host whose /run is mounted noexec does not matter.
   if (Status put = PutFile(kLibraryInside, *library, 0755); !put) return put;
   for (const char* name : {contract::kPolicyFile, contract::kLedgerFile}) {
     if (Status put = PutFile(Inside(name), "", 0644); !put) return put;
   }
   auto path_of = [](const base::Fd& fd) { return "/proc/self/fd/" + std::to_string(fd.get()); };
-  if (Status bound = BindFile(path_of(policy), Inside(contract::kPolicyFile), true); !bound) return bound;
-  if (Status bound = BindFile(path_of(ledger), Inside(contract::kLedgerFile), false); !bound) return bound;
+  if (Status bound = BindFile(path_of(policy), Inside(contract::kPolicyFile), true); !bound)
+    return bound;
+  if (Status bound = BindFile(path_of(ledger), Inside(contract::kLedgerFile), false); !bound)
+    return bound;
   if (Status put = PutPreload(); !put) return put;
   if (Status closed = MakeReadOnly(contract::kSliceDir); !closed) return closed;
 

@@ -1,6 +1,7 @@
 // The view of the machine that a slice's processes get.
 //
-// Thread safety: single-threaded processes only. Not undone: on an error the process is to end, or to start nothing.
+// Thread safety: single-threaded processes only. Not undone: on an error the process is to end, or
+// to start nothing.
 #pragma once
 
 #include <string>
@@ -18,7 +19,8 @@ struct SandboxPlan {
 // Where the library stands inside.
 inline constexpr char kLibraryInside[] = "/run/tessera/libtessera.so";
 
-// A new mount namespace: as root, else together with a user namespace. The namespace is still like the host's.
+// A new mount namespace: as root, else together with a user namespace. The namespace is still like
+// the host's.
 Status EnterNamespace();
 
 // Builds the view in the namespace that EnterNamespace made.

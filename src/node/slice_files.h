@@ -1,9 +1,9 @@
 // The two files of a slice directory as the host sees them (docs/formats/slice-directory.md).
 //
-// `policy` is written here. `ledger` is written by tenants and believed by nobody: it is copied with pread(2), never
-// mapped (a tenant may truncate it under us), every offset, count and stride is checked against what was copied, and
-// only slots whose process lives are added up.
-// Units: bytes. Thread safety: pure functions of files.
+// `policy` is written here. `ledger` is written by tenants and believed by nobody: it is copied
+// with pread(2), never mapped (a tenant may truncate it under us), every offset, count and stride
+// is checked against what was copied, and only slots whose process lives are added up. Units:
+// bytes. Thread safety: pure functions of files.
 #pragma once
 
 #include <sys/types.h>
@@ -20,19 +20,21 @@
 
 namespace tessera::node {
 
-struct PolicyText {              // what CreatePolicy writes
+struct PolicyText {  // what CreatePolicy writes
   model::Slice slice;
   std::vector<model::Card> cards;  // same order as slice.cards
   contract::BypassAction bypass = contract::BypassAction::kReport;
 };
 
-// With every block allocated: a tenant that maps it never meets SIGBUS. kResourceExhausted on a full disk, nothing left.
+// With every block allocated: a tenant that maps it never meets SIGBUS. kResourceExhausted on a
+// full disk, nothing left.
 Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode);
 
 // An empty ledger, with every block allocated for the same reason (6 MiB).
 Status CreateLedger(const std::string& path, mode_t mode);
 
-// What the policy says for a slice that was promised `cores`: 0 means none promised, so nothing to hold it to.
+// What the policy says for a slice that was promised `cores`: 0 means none promised, so nothing to
+// hold it to.
 std::uint32_t ComputePercent(std::uint32_t cores);
 
 struct PolicyCardView {
@@ -49,11 +51,14 @@ struct PolicyView {
   std::vector<PolicyCardView> cards;
 };
 
-// kUnimplemented: a layout this program does not know; kDataLoss: not a policy, too short, counts out of range.
+// kUnimplemented: a layout this program does not know; kDataLoss: not a policy, too short, counts
+// out of range.
 Result<PolicyView> ReadPolicy(const std::string& path);
-Result<PolicyView> PolicyFromBytes(const std::string& path, const std::string& bytes);  // `path` is for errors
+Result<PolicyView> PolicyFromBytes(const std::string& path,
+                                   const std::string& bytes);  // `path` is for errors
 
-// One atomic store for each value that differs, generation + 1, futex wake of all waiters on its low half.
+// One atomic store for each value that differs, generation + 1, futex wake of all waiters on its
+// low half.
 struct PolicyCardChange {
   std::uint64_t limit_bytes = 0;
   std::uint32_t compute_percent = 0;
@@ -63,21 +68,21 @@ Status ChangePolicy(const std::string& path, const std::vector<PolicyCardChange>
 
 struct LedgerSlotView {
   std::uint32_t index = 0;
-  base::ProcessIdentity owner;        // in the pid namespace `pid_namespace`
+  base::ProcessIdentity owner;  // in the pid namespace `pid_namespace`
   std::uint64_t pid_namespace = 0;
   std::uint64_t stack_start = 0;
   std::uint32_t host_pid = 0;
   std::uint32_t hooks_active = 0;
-  std::string build_id;               // printable part
-  std::string command;                // as written by the tenant, control characters replaced
+  std::string build_id;  // printable part
+  std::string command;   // as written by the tenant, control characters replaced
   bool live = false;
-  std::vector<std::uint64_t> held;    // sum over kinds, by card of the slice
+  std::vector<std::uint64_t> held;          // sum over kinds, by card of the slice
   std::vector<std::uint64_t> held_by_kind;  // kKinds words a card, card after card
 };
 
 struct LedgerCardView {
-  std::uint64_t total_bytes = 0;      // the fence's own cache; may lag, may be forged
-  std::uint64_t held_bytes = 0;       // sum over live slots
+  std::uint64_t total_bytes = 0;  // the fence's own cache; may lag, may be forged
+  std::uint64_t held_bytes = 0;   // sum over live slots
   std::uint64_t peak_bytes = 0, denied_count = 0, denied_bytes = 0;
   bool recount_wanted = false;
 };
@@ -86,20 +91,24 @@ struct LedgerView {
   std::vector<LedgerCardView> cards;  // as many as asked for
   std::vector<LedgerSlotView> slots;  // claimed ones, dead ones included
   std::uint64_t slots_refused = 0;
-  std::vector<std::string> remarks;   // what is wrong with the file, for people: "held more than the card"
+  std::vector<std::string>
+      remarks;  // what is wrong with the file, for people: "held more than the card"
 };
 
-// `card_count` cards of the slice, `card_bytes` their sizes (figures above are reported as remarks and cut).
-// Errors as ReadPolicy. A process that has the same pid as the slot but lives in another pid namespace than this
-// program is looked up by host_pid when the agent filled it, and counts as live otherwise.
-Result<LedgerView> ReadLedger(const std::string& path, const std::vector<std::uint64_t>& card_bytes);
-Result<LedgerView> LedgerFromBytes(const std::string& path, const std::string& bytes,
-                                   const std::vector<std::uint64_t>& card_bytes);  // `path` is for errors
+// `card_count` cards of the slice, `card_bytes` their sizes (figures above are reported as remarks
+// and cut). Errors as ReadPolicy. A process that has the same pid as the slot but lives in another
+// pid namespace than this program is looked up by host_pid when the agent filled it, and counts as
+// live otherwise.
+Result<LedgerView> ReadLedger(const std::string& path,
+                              const std::vector<std::uint64_t>& card_bytes);
+Result<LedgerView> LedgerFromBytes(
+    const std::string& path, const std::string& bytes,
+    const std::vector<std::uint64_t>& card_bytes);  // `path` is for errors
 
 inline constexpr char kGuardedFolder[] = "root-only";
 
-// Where the ledger of a slice directory stands. Slices of root keep it in a folder that only root may enter, since it has to
-// be writable for every user inside: kPermissionDenied for others.
+// Where the ledger of a slice directory stands. Slices of root keep it in a folder that only root
+// may enter, since it has to be writable for every user inside: kPermissionDenied for others.
 std::string LedgerPath(const std::string& slice_directory);
 
 }  // namespace tessera::node

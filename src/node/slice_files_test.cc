@@ -28,7 +28,8 @@ class SliceFilesTest : public ScratchTest {
   LedgerFile& ledger() { return *reinterpret_cast<LedgerFile*>(bytes_.data()); }
 
   // A slot as the fence of this very process would fill it.
-  void Claim(std::uint32_t index, std::uint64_t bytes, base::ProcessIdentity who = base::OwnIdentity()) {
+  void Claim(std::uint32_t index, std::uint64_t bytes,
+             base::ProcessIdentity who = base::OwnIdentity()) {
     contract::LedgerSlot& slot = ledger().slots[index];
     slot.owner = who.start_ticks << contract::kOwnerStartShift |
                  static_cast<std::uint64_t>(who.pid) << contract::kOwnerPidShift |
@@ -49,7 +50,7 @@ class SliceFilesTest : public ScratchTest {
 };
 
 TEST_F(SliceFilesTest, LedgerHasAllItsBlocks) {
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_size, static_cast<off_t>(sizeof(LedgerFile)));
   EXPECT_GE(info.st_blocks * 512, info.st_size);
@@ -147,7 +148,8 @@ TEST_F(SliceFilesTest, SurvivesATenantThatTruncatesWhileItIsRead) {
   std::atomic<bool> stop{false};
   std::thread tenant([&] {
     while (!stop) {
-      if (truncate(path_.c_str(), 4096) != 0 || truncate(path_.c_str(), sizeof(LedgerFile)) != 0) break;
+      if (truncate(path_.c_str(), 4096) != 0 || truncate(path_.c_str(), sizeof(LedgerFile)) != 0)
+        break;
     }
   });
   for (int i = 0; i < 200; ++i) {
@@ -173,7 +175,8 @@ class PolicyTest : public ScratchTest {
  protected:
   PolicyText Text() {
     PolicyText text;
-    text.slice = {"id", "name", {{TwoCards().cards[0].uuid, 500 * model::kMib, 30}}, model::Priority::kHigh};
+    text.slice = {
+        "id", "name", {{TwoCards().cards[0].uuid, 500 * model::kMib, 30}}, model::Priority::kHigh};
     text.cards = {TwoCards().cards[0]};
     text.bypass = contract::BypassAction::kPause;
     return text;
@@ -211,7 +214,8 @@ TEST_F(PolicyTest, HeadersThatLieAreRefused) {
       }
     }
   }
-  for (std::size_t size : {0u, 1u, 511u, 512u, 767u}) EXPECT_FALSE(PolicyFromBytes("policy", whole.substr(0, size)));
+  for (std::size_t size : {0u, 1u, 511u, 512u, 767u})
+    EXPECT_FALSE(PolicyFromBytes("policy", whole.substr(0, size)));
 }
 
 }  // namespace

@@ -11,7 +11,9 @@ namespace json = boost::json;
 
 constexpr std::size_t kMostCommand = 512;
 
-const char* FencingText(Fencing fencing) { return fencing == Fencing::kNamespace ? "namespace" : "environment"; }
+const char* FencingText(Fencing fencing) {
+  return fencing == Fencing::kNamespace ? "namespace" : "environment";
+}
 
 const char* BypassText(contract::BypassAction action) {
   switch (action) {
@@ -29,10 +31,12 @@ SliceRecord FromJson(const json::object& object) {
   SliceRecord record;
   record.slice.id = json::value_to<std::string>(object.at("id"));
   record.slice.name = json::value_to<std::string>(object.at("name"));
-  record.slice.priority = object.at("priority").as_string() == "high" ? model::Priority::kHigh : model::Priority::kLow;
+  record.slice.priority =
+      object.at("priority").as_string() == "high" ? model::Priority::kHigh : model::Priority::kLow;
   for (const json::value& value : object.at("cards").as_array()) {
     const json::object& card = value.as_object();
-    std::optional<model::Uuid> uuid = model::ParseUuid(json::value_to<std::string>(card.at("uuid")));
+    std::optional<model::Uuid> uuid =
+        model::ParseUuid(json::value_to<std::string>(card.at("uuid")));
     if (!uuid) throw std::invalid_argument("uuid");
     model::SliceCard out;
     out.uuid = *uuid;
@@ -41,7 +45,8 @@ SliceRecord FromJson(const json::object& object) {
     if (out.memory_bytes > model::kMaxMemory || out.cores > 100) throw std::out_of_range("promise");
     record.slice.cards.push_back(out);
   }
-  if (record.slice.cards.empty() || record.slice.cards.size() > contract::kMaxCards) throw std::out_of_range("cards");
+  if (record.slice.cards.empty() || record.slice.cards.size() > contract::kMaxCards)
+    throw std::out_of_range("cards");
   record.command = json::value_to<std::string>(object.at("command"));
   record.created_s = json::value_to<std::int64_t>(object.at("created_s"));
   const json::object& launcher = object.at("launcher").as_object();
@@ -50,7 +55,8 @@ SliceRecord FromJson(const json::object& object) {
   record.mount_namespace = json::value_to<std::uint64_t>(object.at("mount_namespace"));
   record.pid_namespace = json::value_to<std::uint64_t>(object.at("pid_namespace"));
   record.boot_id = json::value_to<std::string>(object.at("boot_id"));
-  record.fencing = object.at("fencing").as_string() == "namespace" ? Fencing::kNamespace : Fencing::kEnvironment;
+  record.fencing =
+      object.at("fencing").as_string() == "namespace" ? Fencing::kNamespace : Fencing::kEnvironment;
   const json::string& bypass = object.at("bypass").as_string();
   record.bypass = bypass == "kill"    ? contract::BypassAction::kKill
                   : bypass == "pause" ? contract::BypassAction::kPause
@@ -74,7 +80,8 @@ std::string RecordText(const SliceRecord& record) {
       {"cards", std::move(cards)},
       {"command", record.command.substr(0, kMostCommand)},
       {"created_s", record.created_s},
-      {"launcher", json::object{{"pid", record.launcher.pid}, {"start_ticks", record.launcher.start_ticks}}},
+      {"launcher",
+       json::object{{"pid", record.launcher.pid}, {"start_ticks", record.launcher.start_ticks}}},
       {"mount_namespace", record.mount_namespace},
       {"pid_namespace", record.pid_namespace},
       {"boot_id", record.boot_id},
@@ -94,13 +101,15 @@ Result<SliceRecord> ParseRecord(const std::string& text) {
     return Fail(Code::kDataLoss, "no layout number");
   }
   if (layout->as_int64() != kRecordLayout) {
-    return Fail(Code::kUnimplemented, "layout " + std::to_string(layout->as_int64()) + ", this tessera reads layout " +
+    return Fail(Code::kUnimplemented, "layout " + std::to_string(layout->as_int64()) +
+                                          ", this tessera reads layout " +
                                           std::to_string(kRecordLayout));
   }
   try {
     return FromJson(object);
   } catch (const std::exception& damaged) {
-    return Fail(Code::kDataLoss, std::string("a field is missing or out of range: ") + damaged.what());
+    return Fail(Code::kDataLoss,
+                std::string("a field is missing or out of range: ") + damaged.what());
   }
 }
 

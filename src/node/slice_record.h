@@ -1,6 +1,7 @@
 // slice.json: what is known of a slice beyond its policy, for people and for the next tessera.
 //
-// Written by the slice's owner, who may be anybody: read bounded, checked, and never trusted for more than the promise.
+// Written by the slice's owner, who may be anybody: read bounded, checked, and never trusted for
+// more than the promise.
 #pragma once
 
 #include <string>

@@ -34,14 +34,15 @@ Status Make(const std::string& root, mode_t mode) {
 
 // A folder where nobody else can have put anything.
 bool IsOwnAndClosed(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
          (info.st_mode & 022) == 0;
 }
 
 std::string UserFolder() {
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/' && IsOwnAndClosed(runtime)) return std::string(runtime) + "/tessera";
+  if (runtime != nullptr && runtime[0] == '/' && IsOwnAndClosed(runtime))
+    return std::string(runtime) + "/tessera";
   return "/tmp/tessera-" + std::to_string(geteuid());
 }
 
@@ -57,8 +58,8 @@ Named NamedBySomebody(const std::string& flag) {
 }
 
 tl::unexpected<Error> Unusable(const Named& named, const std::string& why) {
-  return Fail(Code::kUnavailable,
-              named.how + ": '" + named.path + "' cannot hold promises: " + why + "; give a directory that you may write");
+  return Fail(Code::kUnavailable, named.how + ": '" + named.path + "' cannot hold promises: " +
+                                      why + "; give a directory that you may write");
 }
 
 Result<StateRoot> UseNamed(const Named& named) {
@@ -85,12 +86,13 @@ Result<StateRoot> FindStateRoot(const std::string& flag) {
 
   const std::string own = UserFolder();
   if (Status own_made = Make(own, kPrivateMode); !own_made) {
-    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + own_made.error().message +
-                                        "; name one with --state DIR");
+    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " +
+                                        own_made.error().message + "; name one with --state DIR");
   }
   if (!IsOwnAndClosed(own)) {
-    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + own +
-                                        " belongs to somebody else or is open to others; name one with --state DIR");
+    return Fail(Code::kUnavailable,
+                "no state directory: " + why + ", and " + own +
+                    " belongs to somebody else or is open to others; name one with --state DIR");
   }
   if (std::string own_why = WhyUnusable(own); !own_why.empty()) {
     return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + own + ": " + own_why +

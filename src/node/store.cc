@@ -64,7 +64,8 @@ bool IsAbandoned(const std::string& name) {
 // Removes a slice so that no half-removed one is ever seen under its name.
 Status RemoveSlice(const std::string& directory) {
   std::size_t slash = directory.rfind('/');
-  std::string dying = directory.substr(0, slash + 1) + WorkName(kDeadPrefix, directory.substr(slash + 1));
+  std::string dying =
+      directory.substr(0, slash + 1) + WorkName(kDeadPrefix, directory.substr(slash + 1));
   if (rename(directory.c_str(), dying.c_str()) != 0) {
     if (errno == ENOENT) return {};
     return FailErrno(directory, errno);
@@ -73,7 +74,7 @@ Status RemoveSlice(const std::string& directory) {
 }
 
 Result<SliceRecord> ReadSlice(const std::string& directory, const std::string& id) {
-  struct stat info {};
+  struct stat info{};
   if (lstat(directory.c_str(), &info) != 0) return FailErrno(directory, errno);
   if (!S_ISDIR(info.st_mode)) return Fail(Code::kDataLoss, "not a directory");
   Result<std::string> text = base::ReadFile(directory + "/" + kRecordFile, kMostRecordBytes);
@@ -85,7 +86,8 @@ Result<SliceRecord> ReadSlice(const std::string& directory, const std::string& i
   record->owner = info.st_uid;
   Result<PolicyView> policy = ReadPolicy(directory + "/" + contract::kPolicyFile);
   if (!policy) return Fail(policy.error());
-  if (policy->cards.size() != record->slice.cards.size()) return Fail(Code::kDataLoss, "slice.json and policy disagree");
+  if (policy->cards.size() != record->slice.cards.size())
+    return Fail(Code::kDataLoss, "slice.json and policy disagree");
   // The policy is what the fence obeys: the promise is never less than that.
   for (std::size_t i = 0; i < policy->cards.size(); ++i) {
     if (policy->cards[i].uuid != record->slice.cards[i].uuid) {
@@ -107,7 +109,8 @@ placement::Promises PromisesOf(const Inventory& inventory) {
 Status NothingBroken(const Inventory& inventory) {
   if (inventory.broken.empty()) return {};
   const Broken& broken = inventory.broken.front();
-  return Fail(broken.error.code, "slice directory '" + broken.directory + "' cannot be read, so what it was promised is unknown: " +
+  return Fail(broken.error.code, "slice directory '" + broken.directory +
+                                     "' cannot be read, so what it was promised is unknown: " +
                                      broken.error.message + "; end its programs and remove it");
 }
 
@@ -115,8 +118,9 @@ Result<std::string> ChooseName(const Inventory& inventory, const NewSlice& wante
   std::set<std::string> taken;
   for (const SliceRecord& record : inventory.live) {
     if (!wanted.request.name.empty() && record.slice.name == wanted.request.name) {
-      return Fail(Code::kAlreadyExists, "--name: '" + wanted.request.name + "' is taken by a live slice (pid " +
-                                            std::to_string(record.launcher.pid) + "); names are unique while they live");
+      return Fail(Code::kAlreadyExists,
+                  "--name: '" + wanted.request.name + "' is taken by a live slice (pid " +
+                      std::to_string(record.launcher.pid) + "); names are unique while they live");
     }
     taken.insert(record.slice.name);
   }
@@ -135,17 +139,21 @@ const model::Card* FindCard(const model::Node& node, const model::Uuid& uuid) {
 }
 
 // Files of a slice whose directory stands already.
-Status FillDirectory(const std::string& directory, const PolicyText& policy, const SliceRecord& record) {
-  if (Status made = CreatePolicy(directory + "/" + contract::kPolicyFile, policy, 0644); !made) return made;
+Status FillDirectory(const std::string& directory, const PolicyText& policy,
+                     const SliceRecord& record) {
+  if (Status made = CreatePolicy(directory + "/" + contract::kPolicyFile, policy, 0644); !made)
+    return made;
   std::string ledger_folder = directory;
   mode_t ledger_mode = 0644;
   if (geteuid() == 0) {
-    // Inside, `su` makes processes of other users that must write the ledger; outside, no other user may.
+    // Inside, `su` makes processes of other users that must write the ledger; outside, no other
+    // user may.
     ledger_folder += std::string("/") + kGuardedFolder;
     ledger_mode = 0666;
     if (Status made = base::MakeDirectory(ledger_folder, 0700); !made) return made;
   }
-  if (Status made = CreateLedger(ledger_folder + "/" + contract::kLedgerFile, ledger_mode); !made) return made;
+  if (Status made = CreateLedger(ledger_folder + "/" + contract::kLedgerFile, ledger_mode); !made)
+    return made;
   return base::WriteFileAtomic(directory + "/" + kRecordFile, RecordText(record), 0644);
 }
 
@@ -157,7 +165,8 @@ Result<Inventory> Store::Read() const {
   Result<std::vector<std::string>> names = base::ListDirectory(SlicesOf(root_));
   if (!names) return Fail(Code::kUnavailable, names.error().message);
   if (names->size() > kMostSlices) {
-    return Fail(Code::kResourceExhausted, SlicesOf(root_) + ": more than " + std::to_string(kMostSlices) + " entries");
+    return Fail(Code::kResourceExhausted,
+                SlicesOf(root_) + ": more than " + std::to_string(kMostSlices) + " entries");
   }
   Inventory inventory;
   LivenessProbe probe;
@@ -177,7 +186,8 @@ Result<Inventory> Store::Read() const {
   }
   std::stable_sort(inventory.live.begin(), inventory.live.end(),
                    [](const SliceRecord& a, const SliceRecord& b) {
-                     return std::tie(a.created_s, a.launcher.start_ticks) < std::tie(b.created_s, b.launcher.start_ticks);
+                     return std::tie(a.created_s, a.launcher.start_ticks) <
+                            std::tie(b.created_s, b.launcher.start_ticks);
                    });
   return inventory;
 }
@@ -190,15 +200,17 @@ Result<SliceRecord> Store::Find(const std::string& name) const {
     if (record.slice.name == name || record.slice.id == name) return record;
     names += (names.empty() ? "" : ", ") + record.slice.name;
   }
-  return Fail(Code::kNotFound, "NAME: '" + name + "' is no live slice; " +
-                                   (names.empty() ? std::string("there is none") : "live: " + names));
+  return Fail(Code::kNotFound,
+              "NAME: '" + name + "' is no live slice; " +
+                  (names.empty() ? std::string("there is none") : "live: " + names));
 }
 
 void Store::Reap() {
   Result<Inventory> inventory = Read();
   if (!inventory) return;
   for (const SliceRecord& record : inventory->dead) {
-    if (Status removed = RemoveSlice(record.directory); !removed) continue;  // another user's: theirs to remove
+    if (Status removed = RemoveSlice(record.directory); !removed)
+      continue;  // another user's: theirs to remove
   }
   Result<std::vector<std::string>> names = base::ListDirectory(SlicesOf(root_));
   if (!names) return;
@@ -208,7 +220,8 @@ void Store::Reap() {
   }
 }
 
-Result<placement::Placement> Store::TryPlace(const model::Node& node, const NewSlice& wanted) const {
+Result<placement::Placement> Store::TryPlace(const model::Node& node,
+                                             const NewSlice& wanted) const {
   Result<Inventory> inventory = Read();
   if (!inventory) return Fail(inventory.error());
   if (Status whole = NothingBroken(*inventory); !whole) return Fail(whole.error());
@@ -227,7 +240,8 @@ Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wante
   if (!name) return Fail(name.error());
   placement::Placement placement = placement::Place(node, PromisesOf(*inventory), wanted.request);
   if (placement.chosen.empty()) {
-    return Fail(placement.asked_wrongly ? Code::kInvalidArgument : Code::kResourceExhausted, placement.refusal);
+    return Fail(placement.asked_wrongly ? Code::kInvalidArgument : Code::kResourceExhausted,
+                placement.refusal);
   }
 
   SliceRecord record;
@@ -242,15 +256,18 @@ Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wante
   record.bypass = wanted.bypass;
   record.live = true;
   PolicyText policy{record.slice, {}, wanted.bypass};
-  for (const model::SliceCard& chosen : placement.chosen) policy.cards.push_back(*FindCard(node, chosen.uuid));
+  for (const model::SliceCard& chosen : placement.chosen)
+    policy.cards.push_back(*FindCard(node, chosen.uuid));
 
   std::string making = SlicesOf(root_) + "/" + WorkName(kNewPrefix, record.slice.id);
   record.directory = SlicesOf(root_) + "/" + record.slice.id;
   Status made = base::MakeDirectory(making, 0755);
   if (made) made = FillDirectory(making, policy, record);
-  if (made && rename(making.c_str(), record.directory.c_str()) != 0) made = FailErrno(record.directory, errno);
+  if (made && rename(making.c_str(), record.directory.c_str()) != 0)
+    made = FailErrno(record.directory, errno);
   if (!made) {
-    if (Status removed = base::RemoveTree(making); !removed) return FailIn("state directory", removed.error());
+    if (Status removed = base::RemoveTree(making); !removed)
+      return FailIn("state directory", removed.error());
     return FailIn("state directory", made.error());
   }
   return record;
@@ -262,13 +279,15 @@ Status Store::Update(const SliceRecord& record) {
 
 Status Store::Remove(const SliceRecord& record) { return RemoveSlice(record.directory); }
 
-Result<Changed> Store::SetLimits(const model::Node& node, const std::string& name, const Change& change) {
+Result<Changed> Store::SetLimits(const model::Node& node, const std::string& name,
+                                 const Change& change) {
   Result<base::FileLock> lock = base::FileLock::Acquire(LockOf(root_), kLockWaitNs, *clock_);
   if (!lock) return FailIn("state directory", lock.error());
   Result<SliceRecord> found = Find(name);
   if (!found) return Fail(found.error());
   if (geteuid() != 0 && geteuid() != found->owner) {
-    return Fail(Code::kPermissionDenied, "NAME: '" + name + "' belongs to user " + std::to_string(found->owner) +
+    return Fail(Code::kPermissionDenied, "NAME: '" + name + "' belongs to user " +
+                                             std::to_string(found->owner) +
                                              "; only that user and root may change it");
   }
   Result<Inventory> inventory = Read();
@@ -284,12 +303,16 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
   for (model::SliceCard& card : after.cards) {
     std::uint64_t memory = change.memory_bytes.value_or(card.memory_bytes);
     std::uint32_t cores = change.cores.value_or(card.cores);
-    placement::CardVerdict verdict = placement::Resize(node, PromisesOf(*inventory), found->slice, card.uuid, memory, cores);
+    placement::CardVerdict verdict =
+        placement::Resize(node, PromisesOf(*inventory), found->slice, card.uuid, memory, cores);
     // Giving back is always allowed, whatever others were promised meanwhile.
     bool shrinks = memory <= card.memory_bytes && cores <= card.cores && memory > 0 && cores > 0;
     if (!verdict.fits && !(shrinks && verdict.index >= 0)) {
-      return Fail(memory > verdict.total_bytes && verdict.total_bytes > 0 ? Code::kInvalidArgument : Code::kResourceExhausted,
-                  "'" + found->slice.name + "' on card " + std::to_string(verdict.index) + ": " + verdict.reason);
+      return Fail(memory > verdict.total_bytes && verdict.total_bytes > 0
+                      ? Code::kInvalidArgument
+                      : Code::kResourceExhausted,
+                  "'" + found->slice.name + "' on card " + std::to_string(verdict.index) + ": " +
+                      verdict.reason);
     }
     grows = grows || memory > card.memory_bytes;
     card.memory_bytes = memory;
@@ -297,7 +320,8 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
     policy.push_back({memory, ComputePercent(cores), static_cast<std::uint32_t>(after.priority)});
     card_bytes.push_back(verdict.total_bytes);
   }
-  // The promise is written before it is used and given back after: a crash between leaves it too large, never too small.
+  // The promise is written before it is used and given back after: a crash between leaves it too
+  // large, never too small.
   const std::string policy_path = found->directory + "/" + contract::kPolicyFile;
   Status done;
   if (grows) done = Update(changed.after);

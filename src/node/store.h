@@ -1,13 +1,15 @@
 // What this machine has promised, shared by all of its users, without a daemon.
 //
-// A state directory holds `lock` and `slices/ID/{policy,ledger,slice.json}`. A slice directory is made under a
-// temporary name and renamed when it is whole, under the lock, after the promises of the live slices were added up: so
-// the sum of promises never exceeds a card and a crash at any instruction leaves the old state or the new one.
-// A slice lives as long as one of: its launcher, its command, a process in its mount namespace, a live slot of its ledger.
-// What is dead is removed by whoever comes next and may remove it.
+// A state directory holds `lock` and `slices/ID/{policy,ledger,slice.json}`. A slice directory is
+// made under a temporary name and renamed when it is whole, under the lock, after the promises of
+// the live slices were added up: so the sum of promises never exceeds a card and a crash at any
+// instruction leaves the old state or the new one. A slice lives as long as one of: its launcher,
+// its command, a process in its mount namespace, a live slot of its ledger. What is dead is removed
+// by whoever comes next and may remove it.
 //
-// Thread safety: none; one Store a thread. Processes are kept apart by the lock, waited for kLockWaitNs at most.
-// Errors: kUnavailable when no state directory can be used; kUnimplemented for a newer layout; kDataLoss for a damaged slice.
+// Thread safety: none; one Store a thread. Processes are kept apart by the lock, waited for
+// kLockWaitNs at most. Errors: kUnavailable when no state directory can be used; kUnimplemented for
+// a newer layout; kDataLoss for a damaged slice.
 #pragma once
 
 #include <sys/types.h>
@@ -30,27 +32,31 @@ inline constexpr std::int64_t kLockWaitNs = 5'000'000'000;
 
 struct StateRoot {
   std::string path;
-  bool shared = true;   // false: a folder of this user only; promises of others are not seen
-  std::string note;     // one line for the user when it is not the usual place; empty otherwise
+  bool shared = true;  // false: a folder of this user only; promises of others are not seen
+  std::string note;    // one line for the user when it is not the usual place; empty otherwise
 };
 
-// `--state DIR`, else TESSERA_STATE, else /run/tessera, else a folder of this user. Made when missing.
+// `--state DIR`, else TESSERA_STATE, else /run/tessera, else a folder of this user. Made when
+// missing.
 Result<StateRoot> FindStateRoot(const std::string& flag);
 // The same without making anything; for readers. kNotFound when nothing was ever promised here.
 Result<StateRoot> FindStateRootToRead(const std::string& flag);
 
-enum class Fencing { kNamespace, kEnvironment };  // how the fence gets into the processes of a slice
+enum class Fencing {
+  kNamespace,
+  kEnvironment
+};  // how the fence gets into the processes of a slice
 
 struct SliceRecord {
   model::Slice slice;
-  std::string directory;                    // on the host
-  std::string command;                      // as typed, joined by blanks, at most 512 bytes
+  std::string directory;  // on the host
+  std::string command;    // as typed, joined by blanks, at most 512 bytes
   uid_t owner = 0;
-  std::int64_t created_s = 0;               // since 1970
-  base::ProcessIdentity launcher;           // becomes the command by exec: the same pid and start
-  std::uint64_t mount_namespace = 0;        // inode; 0 before it was made and with kEnvironment
-  std::uint64_t pid_namespace = 0;          // that `launcher.pid` counts in
-  std::string boot_id;                      // start times of another boot mean nothing
+  std::int64_t created_s = 0;         // since 1970
+  base::ProcessIdentity launcher;     // becomes the command by exec: the same pid and start
+  std::uint64_t mount_namespace = 0;  // inode; 0 before it was made and with kEnvironment
+  std::uint64_t pid_namespace = 0;    // that `launcher.pid` counts in
+  std::string boot_id;                // start times of another boot mean nothing
   Fencing fencing = Fencing::kNamespace;
   contract::BypassAction bypass = contract::BypassAction::kReport;
   bool live = false;
@@ -62,19 +68,19 @@ struct Broken {
 };
 
 struct Inventory {
-  std::vector<SliceRecord> live;   // in order of creation
-  std::vector<SliceRecord> dead;   // not yet removed
-  std::vector<Broken> broken;      // unreadable, newer, damaged: promises unknown
+  std::vector<SliceRecord> live;  // in order of creation
+  std::vector<SliceRecord> dead;  // not yet removed
+  std::vector<Broken> broken;     // unreadable, newer, damaged: promises unknown
 };
 
 struct NewSlice {
   model::Request request;
-  std::string command;           // for people: the words joined
-  std::string program;           // its first word: the slice's name when none is given
+  std::string command;  // for people: the words joined
+  std::string program;  // its first word: the slice's name when none is given
   contract::BypassAction bypass = contract::BypassAction::kReport;
 };
 
-struct Change {                    // of `tessera limit`; what is not set stays
+struct Change {  // of `tessera limit`; what is not set stays
   std::optional<std::uint64_t> memory_bytes;
   std::optional<std::uint32_t> cores;
   std::optional<model::Priority> priority;
@@ -82,7 +88,8 @@ struct Change {                    // of `tessera limit`; what is not set stays
 
 struct Changed {
   SliceRecord before, after;
-  std::vector<std::uint64_t> held_bytes;  // by card of the slice; empty when the ledger could not be read
+  std::vector<std::uint64_t>
+      held_bytes;  // by card of the slice; empty when the ledger could not be read
 };
 
 class Store {
@@ -97,14 +104,16 @@ class Store {
   // The live slice with this name or id.
   Result<SliceRecord> Find(const std::string& name) const;
 
-  // Removes what is dead and what crashed writers left. Errors of single slices are left for the next one.
+  // Removes what is dead and what crashed writers left. Errors of single slices are left for the
+  // next one.
   void Reap();
 
   // Places without promising anything.
   Result<placement::Placement> TryPlace(const model::Node& node, const NewSlice& wanted) const;
 
-  // Places, promises and makes the slice directory, owned by the calling process. kResourceExhausted with asked, free and
-  // where when it does not fit; nothing is left behind on any error.
+  // Places, promises and makes the slice directory, owned by the calling process.
+  // kResourceExhausted with asked, free and where when it does not fit; nothing is left behind on
+  // any error.
   Result<SliceRecord> Commit(const model::Node& node, const NewSlice& wanted);
 
   // Writes down what became of a committed slice (mount namespace, fencing).
@@ -113,7 +122,8 @@ class Store {
   // Gives the promise back at once. Of an own slice only.
   Status Remove(const SliceRecord& record);
 
-  // Checks room against the other promises, then one atomic store a value, one generation, one wake.
+  // Checks room against the other promises, then one atomic store a value, one generation, one
+  // wake.
   Result<Changed> SetLimits(const model::Node& node, const std::string& name, const Change& change);
 
  private:

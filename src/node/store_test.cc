@@ -94,7 +94,8 @@ TEST_F(StoreTest, APidNamespaceThatIsGoneTakesItsSlicesWithIt) {
   record->pid_namespace = 42;
   ASSERT_TRUE(store.Update(*record));
   bool sees_all = geteuid() == 0 && base::NamespaceInode(getpid(), "pid") == 0xEFFFFFFC;
-  EXPECT_EQ(store.Read()->dead.size(), sees_all ? 1u : 0u) << "who does not see every process does not judge";
+  EXPECT_EQ(store.Read()->dead.size(), sees_all ? 1u : 0u)
+      << "who does not see every process does not judge";
 }
 
 TEST_F(StoreTest, AProcessInTheMountNamespaceKeepsASliceAlive) {
@@ -106,7 +107,8 @@ TEST_F(StoreTest, AProcessInTheMountNamespaceKeepsASliceAlive) {
   ASSERT_EQ(pipe(go), 0);
   pid_t child = fork();
   if (child == 0) {
-    char answer = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? '+' : '-';
+    char answer =
+        unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? '+' : '-';
     close(go[1]);
     _exit(write(ready[1], &answer, 1) == 1 && read(go[0], &answer, 1) == 0 ? 0 : 1);
   }
@@ -127,7 +129,8 @@ TEST_F(StoreTest, AProcessInTheMountNamespaceKeepsASliceAlive) {
 TEST_F(StoreTest, AbandonedWorkIsRemovedAndWorkUnderWayIsNot) {
   Store store = Open();
   base::ProcessIdentity self = base::OwnIdentity();
-  std::string mine = state_ + "/slices/.new." + std::to_string(self.pid) + "." + std::to_string(self.start_ticks) + ".aa";
+  std::string mine = state_ + "/slices/.new." + std::to_string(self.pid) + "." +
+                     std::to_string(self.start_ticks) + ".aa";
   std::string reused = state_ + "/slices/.dead." + std::to_string(self.pid) + ".1.bb";
   std::string odd = state_ + "/slices/.new.notes";
   for (const std::string& path : {mine, reused, odd}) ASSERT_TRUE(base::MakeDirectory(path, 0755));
@@ -137,14 +140,16 @@ TEST_F(StoreTest, AbandonedWorkIsRemovedAndWorkUnderWayIsNot) {
   EXPECT_TRUE(base::IsDirectory(odd)) << "not ours to remove";
 }
 
-// A promise that cannot be read may be any: nothing is promised beside it, and the message names the directory.
+// A promise that cannot be read may be any: nothing is promised beside it, and the message names
+// the directory.
 class BrokenSlice : public StoreTest, public testing::WithParamInterface<int> {};
 
 TEST_P(BrokenSlice, IsAOneLineErrorAndNothingIsLeftBehind) {
   Store store = Open();
   Result<SliceRecord> record = store.Commit(TwoCards(), Asking(100));
   ASSERT_TRUE(record);
-  const std::string json = record->directory + "/slice.json", policy = record->directory + "/policy";
+  const std::string json = record->directory + "/slice.json",
+                    policy = record->directory + "/policy";
   Code code = Code::kDataLoss;
   switch (GetParam()) {
     case 0:
@@ -268,10 +273,12 @@ TEST_F(StoreTest, ConcurrentCommitsNeverPromiseMoreThanTheCards) {
   ASSERT_TRUE(inventory);
   EXPECT_EQ(promised, 6);
   EXPECT_EQ(inventory->live.size(), 6u);
-  for (const model::Card& card : TwoCards().cards) EXPECT_LE(PromisedOn(*inventory, card.uuid), card.memory_bytes);
+  for (const model::Card& card : TwoCards().cards)
+    EXPECT_LE(PromisedOn(*inventory, card.uuid), card.memory_bytes);
 }
 
-// SIGKILL at random instants of commit, update and remove: every state in between can be used by the next one.
+// SIGKILL at random instants of commit, update and remove: every state in between can be used by
+// the next one.
 TEST_F(StoreTest, SurvivesSigkillAtAnyInstant) {
   std::mt19937 random(11);
   Store store = Open();

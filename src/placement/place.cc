@@ -19,7 +19,8 @@ struct Promised {
   bool exclusive = false;
 };
 
-Promised PromisedOn(const Promises& promises, const model::Uuid& uuid, const std::string& leave_out) {
+Promised PromisedOn(const Promises& promises, const model::Uuid& uuid,
+                    const std::string& leave_out) {
   Promised sum;
   for (const model::Slice& slice : promises) {
     if (slice.id == leave_out) continue;
@@ -62,7 +63,8 @@ std::uint64_t AskedBytes(const Request& request, const Card& card) {
   return mib * model::kMib;
 }
 
-CardVerdict Judge(const Card& card, const Promised& promised, std::uint64_t asked_bytes, std::uint32_t asked_cores) {
+CardVerdict Judge(const Card& card, const Promised& promised, std::uint64_t asked_bytes,
+                  std::uint32_t asked_cores) {
   CardVerdict verdict;
   verdict.index = card.index;
   verdict.asked_bytes = asked_bytes;
@@ -82,12 +84,13 @@ CardVerdict Judge(const Card& card, const Promised& promised, std::uint64_t aske
   } else if (asked_bytes == 0) {
     verdict.reason = "the percentage asked is less than 1 MiB";
   } else if (asked_bytes > card.memory_bytes) {
-    verdict.reason = "asked " + MibText(asked_bytes) + ", the whole card has " + MibText(card.memory_bytes);
+    verdict.reason =
+        "asked " + MibText(asked_bytes) + ", the whole card has " + MibText(card.memory_bytes);
   } else if (promised.exclusive) {
     verdict.reason = "promised whole (cores 100) to another slice";
   } else if (asked_bytes > verdict.free_bytes) {
-    verdict.reason = "asked " + MibText(asked_bytes) + ", free " + MibText(verdict.free_bytes) + " of " +
-                     MibText(card.memory_bytes) + " (" + std::to_string(promised.slices) +
+    verdict.reason = "asked " + MibText(asked_bytes) + ", free " + MibText(verdict.free_bytes) +
+                     " of " + MibText(card.memory_bytes) + " (" + std::to_string(promised.slices) +
                      (promised.slices == 1 ? " slice)" : " slices)");
   } else if (asked_cores == kAllCores && promised.slices > 0) {
     verdict.reason = "asked the card for itself (cores 100), " + std::to_string(promised.slices) +
@@ -129,7 +132,8 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
   for (const std::string& text : request.only_cards) {
     const Card* card = CardNamed(node, text);
     if (card == nullptr) {
-      return Wrong(placement, "--card: '" + text + "' is not a card of this machine: " + CardList(node));
+      return Wrong(placement,
+                   "--card: '" + text + "' is not a card of this machine: " + CardList(node));
     }
     wanted[static_cast<std::size_t>(card - node.cards.data())] = true;
   }
@@ -137,8 +141,8 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
   std::uint32_t considered = 0;
   for (std::size_t i = 0; i < node.cards.size(); ++i) {
     const Card& card = node.cards[i];
-    placement.verdicts.push_back(Judge(card, PromisedOn(promises, card.uuid, ""), AskedBytes(request, card),
-                                       request.cores));
+    placement.verdicts.push_back(
+        Judge(card, PromisedOn(promises, card.uuid, ""), AskedBytes(request, card), request.cores));
     if (!wanted[i]) {
       placement.verdicts.back().fits = false;
       placement.verdicts.back().reason = "not asked for";
@@ -152,12 +156,13 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
     if (wanted[i]) asked.push_back(placement.verdicts[i]);
   }
   if (request.card_count > considered) {
-    return Wrong(placement, "--cards: '" + std::to_string(request.card_count) + "' is more than the " +
-                                std::to_string(considered) + " that may be used");
+    return Wrong(placement, "--cards: '" + std::to_string(request.card_count) +
+                                "' is more than the " + std::to_string(considered) +
+                                " that may be used");
   }
   if (request.memory_bytes && largest > 0 && *request.memory_bytes > largest) {
-    return Wrong(placement, "--mem: '" + MibText(*request.memory_bytes) + "' is more than a card has: " +
-                                Reasons(asked));
+    return Wrong(placement, "--mem: '" + MibText(*request.memory_bytes) +
+                                "' is more than a card has: " + Reasons(asked));
   }
 
   std::vector<std::size_t> order;
@@ -177,7 +182,8 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
   order.resize(request.card_count);
   std::sort(order.begin(), order.end());  // the program sees its cards in the order of the machine
   for (std::size_t i : order) {
-    placement.chosen.push_back({node.cards[i].uuid, placement.verdicts[i].asked_bytes, request.cores});
+    placement.chosen.push_back(
+        {node.cards[i].uuid, placement.verdicts[i].asked_bytes, request.cores});
   }
   return placement;
 }
@@ -185,7 +191,8 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
 CardVerdict Resize(const model::Node& node, const Promises& promises, const model::Slice& slice,
                    const model::Uuid& uuid, std::uint64_t memory_bytes, std::uint32_t cores) {
   for (const Card& card : node.cards) {
-    if (card.uuid == uuid) return Judge(card, PromisedOn(promises, uuid, slice.id), memory_bytes, cores);
+    if (card.uuid == uuid)
+      return Judge(card, PromisedOn(promises, uuid, slice.id), memory_bytes, cores);
   }
   CardVerdict verdict;
   verdict.index = -1;

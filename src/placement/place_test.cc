@@ -40,7 +40,8 @@ Promises PromisesOf(const YAML::Node& slices) {
     std::vector<int> cards = from["card"].IsSequence() ? from["card"].as<std::vector<int>>()
                                                        : std::vector<int>{from["card"].as<int>()};
     for (int card : cards) {
-      slice.cards.push_back({UuidOf(card), from["mem"].as<std::uint64_t>() * model::kMib, from["cores"].as<std::uint32_t>(0)});
+      slice.cards.push_back({UuidOf(card), from["mem"].as<std::uint64_t>() * model::kMib,
+                             from["cores"].as<std::uint32_t>(0)});
     }
     promises.push_back(slice);
   }
@@ -54,7 +55,8 @@ model::Request RequestOf(const YAML::Node& from) {
   request.cores = from["cores"].as<std::uint32_t>(0);
   request.card_count = from["cards"].as<std::uint32_t>(1);
   request.only_cards = from["only"].as<std::vector<std::string>>(std::vector<std::string>{});
-  if (from["policy"]) request.policy = *model::ParsePolicy("policy", from["policy"].as<std::string>());
+  if (from["policy"])
+    request.policy = *model::ParsePolicy("policy", from["policy"].as<std::string>());
   return request;
 }
 
@@ -63,7 +65,8 @@ class PlacementCase : public testing::TestWithParam<std::string> {};
 TEST_P(PlacementCase, ComesOutAsWritten) {
   for (const YAML::Node& c : YAML::LoadAllFromFile(GetParam())) {
     SCOPED_TRACE(c["name"].as<std::string>());
-    Placement placement = Place(NodeOf(c["cards"]), PromisesOf(c["slices"]), RequestOf(c["request"]));
+    Placement placement =
+        Place(NodeOf(c["cards"]), PromisesOf(c["slices"]), RequestOf(c["request"]));
     const YAML::Node expect = c["expect"];
     std::vector<model::Uuid> chosen, wanted;
     std::vector<std::uint64_t> mib;
@@ -71,12 +74,14 @@ TEST_P(PlacementCase, ComesOutAsWritten) {
       chosen.push_back(card.uuid);
       mib.push_back(card.memory_bytes / model::kMib);
     }
-    for (int index : expect["cards"].as<std::vector<int>>(std::vector<int>{})) wanted.push_back(UuidOf(index));
+    for (int index : expect["cards"].as<std::vector<int>>(std::vector<int>{}))
+      wanted.push_back(UuidOf(index));
     EXPECT_EQ(chosen, wanted) << placement.refusal;
     if (expect["mem"]) {
       EXPECT_EQ(mib, expect["mem"].as<std::vector<std::uint64_t>>());
     }
-    std::string refusal = expect["wrong"] ? expect["wrong"].as<std::string>() : expect["refused"].as<std::string>("");
+    std::string refusal =
+        expect["wrong"] ? expect["wrong"].as<std::string>() : expect["refused"].as<std::string>("");
     EXPECT_EQ(placement.refusal, refusal);
     EXPECT_EQ(placement.asked_wrongly, expect["wrong"].IsDefined());
   }
@@ -84,7 +89,8 @@ TEST_P(PlacementCase, ComesOutAsWritten) {
 
 std::vector<std::string> CaseFiles() {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_PLACEMENT_CASES)) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_PLACEMENT_CASES))
+    files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -93,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(Data, PlacementCase, testing::ValuesIn(CaseFiles()), []
   return std::filesystem::path(info.param).stem().string();
 });
 
-// Whatever is asked in whatever order: no card is promised beyond its memory or its cores, and what is promised whole is alone.
+// Whatever is asked in whatever order: no card is promised beyond its memory or its cores, and what
+// is promised whole is alone.
 TEST(Placement, NeverPromisesMoreThanTheCard) {
   std::mt19937 random(20260927);
   auto pick = [&random](std::uint32_t most) { return random() % (most + 1); };
@@ -116,8 +123,9 @@ TEST(Placement, NeverPromisesMoreThanTheCard) {
       Placement placement = Place(node, promises, request);
       if (placement.chosen.empty()) {
         EXPECT_FALSE(placement.refusal.empty());
-        if (!promises.empty() && pick(1) == 0) promises.erase(promises.begin() + static_cast<std::ptrdiff_t>(pick(
-                                                   static_cast<std::uint32_t>(promises.size() - 1))));
+        if (!promises.empty() && pick(1) == 0)
+          promises.erase(promises.begin() + static_cast<std::ptrdiff_t>(pick(
+                                                static_cast<std::uint32_t>(promises.size() - 1))));
         continue;
       }
       EXPECT_EQ(placement.chosen.size(), request.card_count);
@@ -154,7 +162,8 @@ TEST(Resize, LeavesTheSliceItselfOut) {
   CardVerdict refused = Resize(node, {mine, other}, mine, UuidOf(0), 12001 * model::kMib, 0);
   EXPECT_FALSE(refused.fits);
   EXPECT_EQ(refused.free_bytes, 12000 * model::kMib);
-  EXPECT_FALSE(Resize(node, {mine}, mine, UuidOf(5), 1 * model::kMib, 0).fits) << "the card is gone";
+  EXPECT_FALSE(Resize(node, {mine}, mine, UuidOf(5), 1 * model::kMib, 0).fits)
+      << "the card is gone";
 }
 
 }  // namespace

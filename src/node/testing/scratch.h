@@ -1,4 +1,5 @@
-// A state directory of its own for one test, a node of two cards, and helpers to play other processes.
+// A state directory of its own for one test, a node of two cards, and helpers to play other
+// processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -64,13 +65,15 @@ class ScratchTest : public testing::Test {
 
   std::vector<std::string> Entries() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(state_ + "/slices")) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(state_ + "/slices"))
+      names.push_back(entry.path().filename());
     return names;
   }
 
   std::string folder_, state_;
 };
 
-inline constexpr int kSkipped = 77;  // a child's answer when the machine does not allow what it needs
+inline constexpr int kSkipped =
+    77;  // a child's answer when the machine does not allow what it needs
 
 }  // namespace tessera::node
