@@ -199,6 +199,14 @@ Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns
   return FileLock(std::move(fd));
 }
 
+void FillStandardStreams() {
+  int fd = -1;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
 Result<std::string> OwnExecutable() {
   char path[PATH_MAX];
   ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -55,6 +55,10 @@ class FileLock {
   Fd fd_;
 };
 
+// Opens /dev/null, for this program only, in place of standard streams that came closed: so that no
+// file of ours gets their number and is written to as if it were one.
+void FillStandardStreams();
+
 // Where this program was started from: the real path of /proc/self/exe.
 Result<std::string> OwnExecutable();
 

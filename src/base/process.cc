@@ -1,10 +1,11 @@
 #include "base/process.h"
 
-#include <dirent.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <vector>
 
@@ -66,10 +67,17 @@ ProcessIdentity OwnIdentity() {
   return stat ? stat->identity : ProcessIdentity{getpid(), 0};
 }
 
+bool IsHidden(pid_t pid) {
+  if (kill(pid, 0) == 0 || errno != EPERM) return false;
+  const std::string folder = "/proc/" + std::to_string(pid);
+  return access(folder.c_str(), F_OK) != 0;
+}
+
 bool Alive(const ProcessIdentity& identity) {
   if (identity.pid <= 0) return false;
   Result<ProcessStat> stat = ReadProcessStat(identity.pid);
-  if (!stat || stat->identity.start_ticks != identity.start_ticks) return false;
+  if (!stat) return IsHidden(identity.pid);
+  if (stat->identity.start_ticks != identity.start_ticks) return false;
   bool ended = stat->state == 'Z' || stat->state == 'X';
   return !ended || stat->threads > 1;
 }

@@ -34,7 +34,12 @@ Result<ProcessStat> ParseProcessStat(const std::string& text);
 
 ProcessIdentity OwnIdentity();
 
-// Lives: same pid and start time, not a zombie with no other thread left.
+// Another user's process on a machine whose /proc shows each user only its own (hidepid): it is
+// there, and that is all that can be said.
+bool IsHidden(pid_t pid);
+
+// Lives: same pid and start time, not a zombie with no other thread left. A hidden process counts
+// as alive.
 bool Alive(const ProcessIdentity& identity);
 
 // Inode of a namespace of a process ("mnt", "pid", "user"); 0 when it may not be seen or is gone.

@@ -1,6 +1,8 @@
 #include "base/process.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +52,28 @@ TEST(Process, OwnProcessLivesAndZombiesDoNot) {
   EXPECT_FALSE(Alive(stat->identity)) << "a zombie";
   waitpid(child, nullptr, 0);
   EXPECT_FALSE(Alive(stat->identity)) << "reaped";
+}
+
+TEST(Process, HiddenIsNotGone) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounts a /proc";
+  pid_t child = fork();
+  if (child == 0) {
+    // A /proc that shows each user only its own processes, as hardened machines mount it.
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("proc", "/proc", "proc", 0, "hidepid=2") != 0) {
+      _exit(77);
+    }
+    if (setgid(54321) != 0 || setuid(54321) != 0) _exit(1);
+    bool seen = ReadProcessStat(1).has_value();
+    if (seen) _exit(77);  // this kernel does not hide
+    _exit(IsHidden(1) && Alive({1, 12345}) && !IsHidden(4'000'000) && !Alive({4'000'000, 1}) ? 0
+                                                                                             : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no such /proc to be had";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Process, FindsItsOwnMountNamespace) {

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <ostream>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "cli/pod_file.h"
 #include "node/cards.h"
@@ -99,6 +100,7 @@ class RunCommand : public Command {
   }
 
   int Run(const Context& context) override {
+    base::FillStandardStreams();
     base::SetVerbose(verbose_);
     Result<Asked> asked = ReadAsked(text_, file_, command_);
     if (!asked) return Complain(context, asked.error());

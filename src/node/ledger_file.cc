@@ -194,7 +194,8 @@ class Reader {
     }
     base::ProcessIdentity identity{pid, slot.owner.start_ticks};
     Result<base::ProcessStat> stat = base::ReadProcessStat(pid);
-    if (!stat || (stat->identity.start_ticks & kStartMask) != identity.start_ticks) return false;
+    if (!stat) return base::IsHidden(pid);
+    if ((stat->identity.start_ticks & kStartMask) != identity.start_ticks) return false;
     bool ended = stat->state == 'Z' || stat->state == 'X';
     if (ended && stat->threads <= 1) return false;
     return stat->stack_start == 0 || slot.stack_start == 0 || stat->stack_start == slot.stack_start;

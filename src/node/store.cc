@@ -251,6 +251,10 @@ Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wante
   record.owner = geteuid();
   record.created_s = clock_->WallSeconds();
   record.launcher = base::OwnIdentity();
+  if (record.launcher.start_ticks == 0) {
+    return Fail(Code::kUnavailable,
+                "/proc: does not show this process, and without that nobody can tell who lives");
+  }
   record.pid_namespace = base::NamespaceInode(getpid(), "pid");
   record.boot_id = BootId();
   record.bypass = wanted.bypass;

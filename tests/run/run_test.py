@@ -118,6 +118,17 @@ class PassThrough(Case):
         result = self.run_in_slice("ls", "/proc/self/fd")
         self.assertEqual(len(result.stdout.split()), 4, result.stdout)  # 0, 1, 2 and that of ls
 
+    def test_closed_streams_stay_closed_and_get_nothing_of_ours(self):
+        # Verbose, so that something is said while standard error is closed.
+        script = 'exec "$@" <&- >&- 2>&-'
+        names = self.folder + "/names"
+        result = self.call(["sh", "-c", script, "sh", *self.words("sh", "-c", f"exec ls /proc/self/fd >{names}", options=["-v"])])
+        self.ok(result)
+        with open(names) as text:
+            self.assertEqual(text.read().split(), ["0", "1"])  # ls' own folder, and `names`
+        ledger = self.run_in_slice("head", "-c", "8", "/run/tessera/ledger")
+        self.assertEqual(ledger.stdout, "TSREDGR1")
+
     def test_no_process_of_ours_is_left(self):
         process = self.started()
         children = self.call(["ps", "-o", "pid=", "--ppid", str(process.pid)]).stdout.split()
