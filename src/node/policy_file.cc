@@ -113,6 +113,15 @@ void StoreChanges(char* base, const PolicyHeader& header,
   syscall(SYS_futex, generation, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// A function of its own, with nothing in it that a longjmp would have to restore.
+[[gnu::noinline]] bool StoreUnlessTruncated(char* base, const PolicyHeader& header,
+                                            const std::vector<PolicyCardChange>& cards) {
+  BusErrorGuard guard;
+  if (sigsetjmp(g_bus_return, 1) != 0) return false;
+  StoreChanges(base, header, cards);
+  return true;
+}
+
 }  // namespace
 
 Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode) {
@@ -202,17 +211,10 @@ Status ChangePolicy(const std::string& path, const std::vector<PolicyCardChange>
   if (!fd.valid()) return FailErrno(path, errno);
   void* base = mmap(nullptr, header->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return FailErrno(path, errno);
-  Status status;
-  {
-    BusErrorGuard guard;
-    if (sigsetjmp(g_bus_return, 1) == 0) {
-      StoreChanges(static_cast<char*>(base), *header, cards);
-    } else {
-      status = Fail(Code::kDataLoss, path + ": was truncated while it was changed");
-    }
-  }
+  const bool stored = StoreUnlessTruncated(static_cast<char*>(base), *header, cards);
   munmap(base, header->file_bytes);
-  return status;
+  if (!stored) return Fail(Code::kDataLoss, path + ": was truncated while it was changed");
+  return {};
 }
 
 std::uint32_t ComputePercent(std::uint32_t cores) { return cores == 0 ? 100 : cores; }
