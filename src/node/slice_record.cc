@@ -49,6 +49,7 @@ SliceRecord FromJson(const json::object& object) {
     throw std::out_of_range("cards");
   record.command = json::value_to<std::string>(object.at("command"));
   record.created_s = json::value_to<std::int64_t>(object.at("created_s"));
+  record.created_ns = json::value_to<std::int64_t>(object.at("created_ns"));
   const json::object& launcher = object.at("launcher").as_object();
   record.launcher.pid = json::value_to<pid_t>(launcher.at("pid"));
   record.launcher.start_ticks = json::value_to<std::uint64_t>(launcher.at("start_ticks"));
@@ -80,6 +81,7 @@ std::string RecordText(const SliceRecord& record) {
       {"cards", std::move(cards)},
       {"command", record.command.substr(0, kMostCommand)},
       {"created_s", record.created_s},
+      {"created_ns", record.created_ns},
       {"launcher",
        json::object{{"pid", record.launcher.pid}, {"start_ticks", record.launcher.start_ticks}}},
       {"mount_namespace", record.mount_namespace},

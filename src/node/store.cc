@@ -186,8 +186,8 @@ Result<Inventory> Store::Read() const {
   }
   std::stable_sort(inventory.live.begin(), inventory.live.end(),
                    [](const SliceRecord& a, const SliceRecord& b) {
-                     return std::tie(a.created_s, a.launcher.start_ticks) <
-                            std::tie(b.created_s, b.launcher.start_ticks);
+                     return std::tie(a.created_s, a.created_ns) <
+                            std::tie(b.created_s, b.created_ns);
                    });
   return inventory;
 }
@@ -250,6 +250,7 @@ Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wante
   record.command = wanted.command;
   record.owner = geteuid();
   record.created_s = clock_->WallSeconds();
+  record.created_ns = clock_->NowNs();
   record.launcher = base::OwnIdentity();
   if (record.launcher.start_ticks == 0) {
     return Fail(Code::kUnavailable,
