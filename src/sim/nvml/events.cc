@@ -1,17 +1,18 @@
 // Event sets: a waiter polls the node's counters, so that whoever raises an event needs to know no waiter.
+#include <stdlib.h>
+
 #include <algorithm>
-#include <new>
 
 #include "impl.h"
 #include "sim/nvml/library.h"
 
-// The type behind nvmlEventSet_t.
+// The type behind nvmlEventSet_t; all zero but `alive` when new.
 struct nvmlEventSet_st {
   static constexpr unsigned long long kAlive = 0x5445535445564e4c;  // tells a freed or foreign set
-  unsigned long long alive = kAlive;
+  unsigned long long alive;
   struct Watched {
-    unsigned long long types = 0;
-    std::uint64_t xids = 0, corrected = 0, uncorrected = 0;
+    unsigned long long types;
+    std::uint64_t xids, corrected, uncorrected;
   } cards[tessera::sim::kMaxCards];
 };
 
@@ -61,14 +62,17 @@ nvmlReturn_t Look(nvmlEventSet_t set, nvmlEventData_t* data) {
 
 nvmlReturn_t EventSetCreate(nvmlEventSet_t* set) {
   if (set == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *set = new (std::nothrow) nvmlEventSet_st;
-  return *set == nullptr ? NVML_ERROR_MEMORY : NVML_SUCCESS;
+  // malloc, not new: that would bring the C++ library's exceptions into every program.
+  *set = static_cast<nvmlEventSet_st*>(calloc(1, sizeof(nvmlEventSet_st)));
+  if (*set == nullptr) return NVML_ERROR_MEMORY;
+  (*set)->alive = nvmlEventSet_st::kAlive;
+  return NVML_SUCCESS;
 }
 
 nvmlReturn_t EventSetFree(nvmlEventSet_t set) {
   if (!Valid(set)) return NVML_ERROR_INVALID_ARGUMENT;
   set->alive = 0;
-  delete set;
+  free(set);
   return NVML_SUCCESS;
 }
 

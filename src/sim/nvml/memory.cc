@@ -62,7 +62,9 @@ namespace {
 // The call names a cgroup by its directory; a process by the path below the mount (on hybrid hosts "unified").
 std::string_view BelowMount(std::string_view directory) {
   for (std::string_view mount : {"/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"}) {
-    if (directory.starts_with(mount)) return directory.substr(mount.size() - 1);
+    if (!directory.starts_with(mount)) continue;
+    directory.remove_prefix(mount.size() - 1);
+    return directory;
   }
   return directory == "/sys/fs/cgroup" || directory == "/sys/fs/cgroup/unified" ? "/" : directory;
 }

@@ -1,7 +1,8 @@
 // Who uses a card. The three versions of the record differ in their end only.
+#include <stdlib.h>
+
 #include <algorithm>
 #include <memory>
-#include <new>
 
 #include "impl.h"
 #include "sim/nvml/library.h"
@@ -19,11 +20,17 @@ nvmlProcessDetail_v1_t Record(const User& user, nvmlProcessDetail_v1_t*) {
   return {user.pid, user.bytes, kNoInstance, kNoInstance, 0};
 }
 
-// All users of a card; the caller frees. nullptr when there are none.
-std::unique_ptr<User[]> AllUsers(int card, int* count) {
+// malloc, not new: that would bring the C++ library's exceptions and their 72 KiB pool into every program.
+struct Free {
+  void operator()(User* users) const { free(users); }
+};
+using Users = std::unique_ptr<User[], Free>;
+
+// All users of a card; nullptr when there are none or no memory is left.
+Users AllUsers(int card, int* count) {
   *count = ListUsers(card, nullptr, 0);
   if (*count == 0) return nullptr;
-  std::unique_ptr<User[]> users(new (std::nothrow) User[*count]);
+  Users users(static_cast<User*>(calloc(static_cast<std::size_t>(*count), sizeof(User))));
   if (users != nullptr) *count = std::min(*count, ListUsers(card, users.get(), *count));
   return users;
 }
@@ -33,7 +40,7 @@ template <typename Info>
 nvmlReturn_t Fill(int card, unsigned int* room, Info* infos) {
   if (room == nullptr || (infos == nullptr && *room > 0)) return NVML_ERROR_INVALID_ARGUMENT;
   int count = 0;
-  const std::unique_ptr<User[]> users = AllUsers(card, &count);
+  const Users users = AllUsers(card, &count);
   if (count > 0 && users == nullptr) return NVML_ERROR_MEMORY;
   const bool fits = static_cast<unsigned int>(count) <= *room;
   *room = static_cast<unsigned int>(count);
@@ -127,7 +134,7 @@ nvmlReturn_t DeviceGetAccountingBufferSize(nvmlDevice_t, unsigned int* size) {
 nvmlReturn_t DeviceGetAccountingPids(nvmlDevice_t device, unsigned int* count, unsigned int* pids) {
   if (count == nullptr || (pids == nullptr && *count > 0)) return NVML_ERROR_INVALID_ARGUMENT;
   int found = 0;
-  const std::unique_ptr<User[]> users = AllUsers(DeviceOf(device)->card, &found);
+  const Users users = AllUsers(DeviceOf(device)->card, &found);
   if (found > 0 && users == nullptr) return NVML_ERROR_MEMORY;
   const bool fits = static_cast<unsigned int>(found) <= *count;
   *count = static_cast<unsigned int>(found);
@@ -139,7 +146,7 @@ nvmlReturn_t DeviceGetAccountingPids(nvmlDevice_t device, unsigned int* count, u
 nvmlReturn_t DeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t* stats) {
   if (stats == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   int count = 0;
-  const std::unique_ptr<User[]> users = AllUsers(DeviceOf(device)->card, &count);
+  const Users users = AllUsers(DeviceOf(device)->card, &count);
   if (count > 0 && users == nullptr) return NVML_ERROR_MEMORY;
   for (int i = 0; i < count; ++i) {
     if (users[i].pid != pid) continue;

@@ -1,8 +1,6 @@
 // How busy a card is, the way NVML sees it: windows of 1/6 s, each with one busy share and the one process that had the
 // engine at its end.
 #include <algorithm>
-#include <memory>
-#include <new>
 
 #include "impl.h"
 #include "sim/nvml/library.h"

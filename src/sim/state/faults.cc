@@ -9,7 +9,7 @@ namespace tessera::sim {
 namespace {
 
 bool Matches(std::string_view pattern, std::string_view call) {
-  if (!pattern.empty() && pattern.back() == '*') return call.starts_with(pattern.substr(0, pattern.size() - 1));
+  if (!pattern.empty() && pattern.back() == '*') return call.starts_with(std::string_view(pattern.data(), pattern.size() - 1));
   return pattern == call;
 }
 

@@ -78,15 +78,17 @@ void ReadOwnCgroup(char* buffer, std::size_t size) {
   std::string_view unified, memory;
   std::string_view rest = text;
   while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
+    const std::string_view line(rest.data(), std::min(rest.find('\n'), rest.size()));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     const std::size_t first = line.find(':');
     if (first == line.npos) continue;
     const std::size_t second = line.find(':', first + 1);
     if (second == line.npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    if (controllers.empty()) unified = line.substr(second + 1);
-    if (controllers == "memory") memory = line.substr(second + 1);
+    const std::string_view controllers(line.data() + first + 1, second - first - 1);
+    std::string_view of_line = line;
+    of_line.remove_prefix(second + 1);
+    if (controllers.empty()) unified = of_line;
+    if (controllers == "memory") memory = of_line;
   }
   // On a hybrid host the unified hierarchy is there but nobody is in it.
   const std::string_view path = memory.empty() || unified.size() > 1 ? unified : memory;
