@@ -33,6 +33,8 @@ std::uint32_t HooksActive() {
 // The first bytes of the library's build id as hexadecimal text; empty where it was linked without.
 void BuildId(char (&text)[24]) {
   const char* base = reinterpret_cast<const char*>(&__ehdr_start);
+  // The whole image lies behind this symbol, which is declared as its header only: the compiler must not take that for its size.
+  asm("" : "+r"(base));
   const auto* headers = reinterpret_cast<const ElfW(Phdr)*>(base + __ehdr_start.e_phoff);
   for (int i = 0; i < __ehdr_start.e_phnum; ++i) {
     // Addresses of the headers count from where the file was linked to.
