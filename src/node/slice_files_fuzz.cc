@@ -48,7 +48,7 @@ std::string WholePolicy() {
   return bytes;
 }
 
-std::string Changed(std::string bytes, const std::string& changes) {
+std::string Mutated(std::string bytes, const std::string& changes) {
   for (std::size_t i = 0; i + 2 < changes.size(); i += 3) {
     std::size_t offset =
         static_cast<std::uint8_t>(changes[i]) << 8 | static_cast<std::uint8_t>(changes[i + 1]);
@@ -68,10 +68,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
   switch (data[0] % 5) {
     case 0:
-      (void)PolicyFromBytes("policy", Changed(policy, bytes));
+      (void)PolicyFromBytes("policy", Mutated(policy, bytes));
       break;
     case 1:
-      (void)LedgerFromBytes("ledger", Changed(ledger, bytes),
+      (void)LedgerFromBytes("ledger", Mutated(ledger, bytes),
                             {std::uint64_t{1} << 34, std::uint64_t{1} << 34});
       break;
     case 2:
