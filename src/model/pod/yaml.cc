@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include "base/plain_text.h"
 
 namespace tessera::model {
 namespace {
@@ -46,7 +47,7 @@ bool NestsTooDeep(std::string_view text) {
 }  // namespace
 
 Result<std::vector<YAML::Node>> LoadYaml(std::string_view text) {
-  if (text.find('\0') != std::string_view::npos || NestsTooDeep(text)) {
+  if (!base::IsPlainText(text) || NestsTooDeep(text)) {
     return Fail(Code::kInvalidArgument, "not a YAML text");
   }
   try {

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "sim/nodes/presets.h"
 #include "sim/nodes/yaml_fields.h"
+#include "base/plain_text.h"
 
 namespace tessera::sim {
 namespace {
@@ -322,9 +323,15 @@ Result<NodeDescription> ReadNode(const YAML::Node& root) {
 }  // namespace
 
 Result<NodeDescription> ParseNode(const std::string& text) {
+  if (!base::IsPlainText(text)) return Fail(Code::kInvalidArgument, "not YAML: holds bytes that are no UTF-8 text");
   try {
     const YAML::Node root = YAML::Load(text);
-    return ReadNode(root);
+    Result<NodeDescription> node = ReadNode(root);
+    if (node) return node;
+    // Keys and values are quoted in the message, and they may span lines.
+    Error error = node.error();
+    std::replace(error.message.begin(), error.message.end(), '\n', ' ');
+    return Fail(error);
   } catch (const YAML::Exception& error) {
     return Fail(Code::kInvalidArgument,
                 "line " + std::to_string(error.mark.line + 1) + ": not YAML: " + error.msg);
