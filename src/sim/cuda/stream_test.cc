@@ -185,7 +185,7 @@ TEST_F(StreamTest, WriteIsSeenAtItsTimeAndLetsAnotherStreamGo) {
   const CUstream writer = Stream(CU_STREAM_NON_BLOCKING), waiter = Stream(CU_STREAM_NON_BLOCKING);
   const CUdeviceptr flag = Word(0);
   const CUevent released = Event();
-  Launch("k5ms", writer);
+  for (int i = 0; i < 20; ++i) Launch("k5ms", writer);  // longer than a sanitizer takes to the query below
   OK(cuStreamWriteValue32_v2(writer, flag, 9, 0));
   OK(cuStreamWaitValue32_v2(waiter, flag, 9, CU_STREAM_WAIT_VALUE_EQ));
   OK(cuEventRecord(released, waiter));
