@@ -1,8 +1,10 @@
-// Measures in this process, with whatever driver and fence it finds, what one call costs. Run bare and fenced in turn by
-// benchmarks/fence.py, which takes the differences.
+// Measures in this process, with whatever driver and fence it finds, what one call costs. Run bare
+// and fenced in turn by benchmarks/fence.py, which takes the differences.
 //
-//   fence_cost calls            "NAME nanoseconds" a line: median over 41 chunks of this thread's CPU time per call
-//   fence_cost init             microseconds of the first cuInit + context + allocation; memory and threads after it
+//   fence_cost calls            "NAME nanoseconds" a line: median over 41 chunks of this thread's
+//                               CPU time per call
+//   fence_cost init             microseconds of the first cuInit + context + allocation; memory and
+//                               threads after it
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <dirent.h>
@@ -27,13 +29,15 @@ constexpr int kChunks = 41;
 std::uint64_t CpuNs() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 std::uint64_t WallNs() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 // `chunk(n)` makes n calls; the median over chunks of CPU time per call.
@@ -54,7 +58,8 @@ void* driver = nullptr;
 
 void* BySymbol(const char* symbol) { return ::dlsym(driver, symbol); }
 void* ByProcAddress(const char* base) {
-  static auto* get = reinterpret_cast<decltype(cuGetProcAddress_v2)*>(BySymbol("cuGetProcAddress_v2"));
+  static auto* get =
+      reinterpret_cast<decltype(cuGetProcAddress_v2)*>(BySymbol("cuGetProcAddress_v2"));
   void* found = nullptr;
   get(base, &found, 13000, 0, nullptr);
   return found;
@@ -64,7 +69,8 @@ template <typename Function>
 void ReportLaunches(const char* route, Function* find) {
   auto* launch = reinterpret_cast<decltype(cuLaunchKernel)*>(find("cuLaunchKernel"));
   auto* launch_ex = reinterpret_cast<decltype(cuLaunchKernelEx)*>(find("cuLaunchKernelEx"));
-  auto* cooperative = reinterpret_cast<decltype(cuLaunchCooperativeKernel)*>(find("cuLaunchCooperativeKernel"));
+  auto* cooperative =
+      reinterpret_cast<decltype(cuLaunchCooperativeKernel)*>(find("cuLaunchCooperativeKernel"));
   auto* graph = reinterpret_cast<decltype(cuGraphLaunch)*>(find("cuGraphLaunch"));
   const std::string by = std::string(route) + " ";
   Report("launch/cuLaunchKernel " + by, 20000, [=](int n) {
@@ -92,7 +98,8 @@ void ReportAllocations(std::size_t bytes, std::size_t live, Order order, const c
   std::size_t oldest = 0;
   std::vector<std::uint32_t> picks(4096);
   for (auto& pick : picks) pick = live > 0 ? static_cast<std::uint32_t>(random() % live) : 0;
-  std::string name = "alloc/" + std::to_string(bytes >> 10) + "KiB live=" + std::to_string(live) + " " + order_name;
+  std::string name = "alloc/" + std::to_string(bytes >> 10) + "KiB live=" + std::to_string(live) +
+                     " " + order_name;
   Report(name, 4000, [&](int n) {
     for (int i = 0; i < n; ++i) {
       CUdeviceptr pointer = 0;
@@ -118,12 +125,15 @@ void ReportAllocations(std::size_t bytes, std::size_t live, Order order, const c
 int Calls() {
   CUcontext context = nullptr;
   if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS) return 1;
-  ReportLaunches("linked", +[](const char* name) -> void* {
-    if (std::strcmp(name, "cuLaunchKernel") == 0) return reinterpret_cast<void*>(&cuLaunchKernel);
-    if (std::strcmp(name, "cuLaunchKernelEx") == 0) return reinterpret_cast<void*>(&cuLaunchKernelEx);
-    if (std::strcmp(name, "cuGraphLaunch") == 0) return reinterpret_cast<void*>(&cuGraphLaunch);
-    return reinterpret_cast<void*>(&cuLaunchCooperativeKernel);
-  });
+  ReportLaunches(
+      "linked", +[](const char* name) -> void* {
+        if (std::strcmp(name, "cuLaunchKernel") == 0)
+          return reinterpret_cast<void*>(&cuLaunchKernel);
+        if (std::strcmp(name, "cuLaunchKernelEx") == 0)
+          return reinterpret_cast<void*>(&cuLaunchKernelEx);
+        if (std::strcmp(name, "cuGraphLaunch") == 0) return reinterpret_cast<void*>(&cuGraphLaunch);
+        return reinterpret_cast<void*>(&cuLaunchCooperativeKernel);
+      });
   ReportLaunches("dlsym", BySymbol);
   ReportLaunches("cuGetProcAddress", ByProcAddress);
   for (std::size_t bytes : {std::size_t{4096}, std::size_t{2} << 20}) {

@@ -1,5 +1,6 @@
-// A libcuda.so.1 that does nothing, as fast as it can be done: what remains when a benchmark calls it through the fence is
-// the fence. Only what the fence and the benchmark ask back has an answer: cards, contexts, addresses, sizes, names.
+// A libcuda.so.1 that does nothing, as fast as it can be done: what remains when a benchmark calls
+// it through the fence is the fence. Only what the fence and the benchmark ask back has an answer:
+// cards, contexts, addresses, sizes, names.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
@@ -14,15 +15,17 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kBlock = 2 * kMiB;
-constexpr std::uint64_t kCardBytes = std::uint64_t{1} << 40;  // nothing here is ever refused by the card
+constexpr std::uint64_t kCardBytes = std::uint64_t{1}
+                                     << 40;  // nothing here is ever refused by the card
 constexpr std::uint64_t kContextBytes = 300 * kMiB;
 constexpr unsigned char kUuid[16] = {0x7e, 0x55, 0xe7, 0xa0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 
 int context_object;
 std::atomic<std::uint64_t> used_bytes{0};
 
-// Addresses like the driver's: large pieces are whole blocks, small ones share blocks. Freed addresses are given out
-// again newest first. Single-threaded by design: the benchmarks that allocate do so from one thread.
+// Addresses like the driver's: large pieces are whole blocks, small ones share blocks. Freed
+// addresses are given out again newest first. Single-threaded by design: the benchmarks that
+// allocate do so from one thread.
 struct Arena {
   std::uint64_t next;
   std::uint64_t step;
@@ -156,7 +159,9 @@ NULL_API(cuDeviceGetUuid_v2)(CUuuid* uuid, CUdevice) {
   std::memcpy(uuid->bytes, kUuid, sizeof kUuid);
   return CUDA_SUCCESS;
 }
-NULL_API(cuDeviceGetUuid)(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
+NULL_API(cuDeviceGetUuid)(CUuuid* uuid, CUdevice device) {
+  return cuDeviceGetUuid_v2(uuid, device);
+}
 NULL_API(cuDeviceGetAttribute)(int* value, CUdevice_attribute, CUdevice) {
   *value = 1;
   return CUDA_SUCCESS;

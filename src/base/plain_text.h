@@ -1,4 +1,5 @@
-// What may be handed to a parser of text: yaml-cpp takes the bytes 0x04 and 0xff for the end of its input and never comes back.
+// What may be handed to a parser of text: yaml-cpp takes the bytes 0x04 and 0xff for the end of its
+// input and never comes back.
 #pragma once
 
 #include <string_view>

@@ -116,8 +116,7 @@ std::string PsText(const Observed& observed, std::size_t width) {
             width - kTextWidth);
     for (const watch::SliceFacts& slice : snapshot.slices)
       text += SliceText(snapshot, slice, width);
-    text +=
-        "Memory in MiB. Cores and priority are recorded and shown, not enforced yet.\n";
+    text += "Memory in MiB. Cores and priority are recorded and shown, not enforced yet.\n";
   }
   if (!snapshot.foreign.empty()) {
     text += "\nForeign processes (in no slice):\n";

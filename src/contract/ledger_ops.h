@@ -290,7 +290,8 @@ bool ClaimOne(const LedgerView& view, std::uint32_t i, std::uint64_t self, const
 
 }  // namespace detail
 
-// How long ago somebody must have swept for a newcomer to do it: many processes that start at once do not all look at all others.
+// How long ago somebody must have swept for a newcomer to do it: many processes that start at once
+// do not all look at all others.
 inline constexpr std::uint64_t kClaimSweepNs = 2'000'000;
 
 // A slot for the process `self` (state kLive), or -1 when all are in use by the living.

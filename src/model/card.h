@@ -14,9 +14,9 @@ namespace tessera::model {
 struct Card {
   int index = 0;  // as NVML counts (PCI order)
   Uuid uuid;
-  std::string name;                // "NVIDIA A10G"
-  std::uint64_t memory_bytes = 0;  // as cuDeviceTotalMem and NVML total (v1)
-  std::uint64_t context_bytes = 0; // what one CUDA context takes, 0 = not measured
+  std::string name;                 // "NVIDIA A10G"
+  std::uint64_t memory_bytes = 0;   // as cuDeviceTotalMem and NVML total (v1)
+  std::uint64_t context_bytes = 0;  // what one CUDA context takes, 0 = not measured
   std::uint32_t pci_domain = 0, pci_bus = 0, pci_device = 0;
   std::uint32_t cc_major = 0, cc_minor = 0;
   bool mig_enabled = false;  // the card itself cannot be used, only its instances

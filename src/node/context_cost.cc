@@ -22,7 +22,8 @@ constexpr std::int64_t kWaitNs = 30'000'000'000;  // a first context on a cold m
 constexpr char kFolder[] = "context-cost";
 constexpr std::size_t kMostText = 64;
 
-// Makes a context on the one card that CUDA_VISIBLE_DEVICES leaves and reads what the driver then counts for this process.
+// Makes a context on the one card that CUDA_VISIBLE_DEVICES leaves and reads what the driver then
+// counts for this process.
 std::string MeasureHere(const model::Card& card) {
   ::setenv("CUDA_VISIBLE_DEVICES", ToString(card.uuid).c_str(), 1);
   void* cuda = ::dlopen(contract::kCudaLibrary, RTLD_NOW);
@@ -30,15 +31,18 @@ std::string MeasureHere(const model::Card& card) {
   auto* init = reinterpret_cast<int (*)(unsigned)>(::dlsym(cuda, "cuInit"));
   auto* create = reinterpret_cast<int (*)(void**, unsigned, int)>(::dlsym(cuda, "cuCtxCreate_v2"));
   void* context = nullptr;
-  if (init == nullptr || create == nullptr || init(0) != 0 || create(&context, 0, 0) != 0) return "0";
+  if (init == nullptr || create == nullptr || init(0) != 0 || create(&context, 0, 0) != 0)
+    return "0";
   Result<std::unique_ptr<driver::Nvml>> nvml = driver::OpenNvml({});
   if (!nvml) return "0";
   Result<std::vector<Result<driver::CardUsage>>> usages = (*nvml)->Usages();
-  if (!usages || card.index < 0 || static_cast<std::size_t>(card.index) >= usages->size()) return "0";
+  if (!usages || card.index < 0 || static_cast<std::size_t>(card.index) >= usages->size())
+    return "0";
   const Result<driver::CardUsage>& usage = (*usages)[static_cast<std::size_t>(card.index)];
   if (!usage) return "0";
   for (const driver::ProcessMemory& process : usage->processes) {
-    if (process.pid == static_cast<std::uint32_t>(::getpid()) && process.bytes) return std::to_string(*process.bytes);
+    if (process.pid == static_cast<std::uint32_t>(::getpid()) && process.bytes)
+      return std::to_string(*process.bytes);
   }
   return "0";
 }
@@ -53,7 +57,7 @@ std::optional<std::uint64_t> ParseBytes(std::string_view text) {
 
 // The folder is shared by all users of the machine: only what root or this user wrote is believed.
 std::optional<std::uint64_t> Remembered(const std::string& path, std::uint64_t card_bytes) {
-  struct stat info {};
+  struct stat info{};
   if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   if (info.st_uid != 0 && info.st_uid != geteuid()) return std::nullopt;
   Result<std::string> text = base::ReadFile(path, kMostText);
@@ -71,13 +75,14 @@ bool Wanted(const model::Card& card, const std::vector<std::string>& only) {
 
 }  // namespace
 
-void FillContextCosts(const StateRoot& root, const std::vector<std::string>& only, model::Node& node) {
+void FillContextCosts(const StateRoot& root, const std::vector<std::string>& only,
+                      model::Node& node) {
   const std::string folder = root.path + "/" + kFolder;
   bool said = false;
   for (model::Card& card : node.cards) {
     if (!card.healthy || card.mig_enabled || !Wanted(card, only)) continue;
-    const std::string path =
-        folder + "/" + ToString(card.uuid) + "-" + node.driver_version + "-" + std::to_string(geteuid() == 0 ? 0 : geteuid());
+    const std::string path = folder + "/" + ToString(card.uuid) + "-" + node.driver_version + "-" +
+                             std::to_string(geteuid() == 0 ? 0 : geteuid());
     std::optional<std::uint64_t> bytes = Remembered(path, card.memory_bytes);
     if (!bytes) {
       if (!said) base::Detail("measuring what a context takes on each card, once for this driver");
@@ -85,7 +90,8 @@ void FillContextCosts(const StateRoot& root, const std::vector<std::string>& onl
       Result<std::string> text = AskChild([&card] { return MeasureHere(card); }, kWaitNs);
       bytes = text ? ParseBytes(*text) : std::nullopt;
       if (bytes && *bytes > 0 && *bytes < card.memory_bytes) {
-        // Remembering is a saving, not a need: on a full or read-only disk it is measured again next time.
+        // Remembering is a saving, not a need: on a full or read-only disk it is measured again
+        // next time.
         static_cast<void>(base::MakeDirectory(folder, root.shared ? 01777 : 0700));
         static_cast<void>(base::WriteFileAtomic(path, std::to_string(*bytes) + "\n", 0644));
       }

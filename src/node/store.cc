@@ -184,11 +184,10 @@ Result<Inventory> Store::Read() const {
     record->live = probe.Lives(*record);
     (record->live ? inventory.live : inventory.dead).push_back(std::move(*record));
   }
-  std::stable_sort(inventory.live.begin(), inventory.live.end(),
-                   [](const SliceRecord& a, const SliceRecord& b) {
-                     return std::tie(a.created_s, a.created_ns) <
-                            std::tie(b.created_s, b.created_ns);
-                   });
+  std::stable_sort(
+      inventory.live.begin(), inventory.live.end(), [](const SliceRecord& a, const SliceRecord& b) {
+        return std::tie(a.created_s, a.created_ns) < std::tie(b.created_s, b.created_ns);
+      });
   return inventory;
 }
 

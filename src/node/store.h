@@ -52,9 +52,9 @@ struct SliceRecord {
   std::string directory;  // on the host
   std::string command;    // as typed, joined by blanks, at most 512 bytes
   uid_t owner = 0;
-  std::int64_t created_s = 0;         // since 1970
-  std::int64_t created_ns = 0;        // of the machine's monotonic clock: the order within one second
-  base::ProcessIdentity launcher;     // becomes the command by exec: the same pid and start
+  std::int64_t created_s = 0;      // since 1970
+  std::int64_t created_ns = 0;     // of the machine's monotonic clock: the order within one second
+  base::ProcessIdentity launcher;  // becomes the command by exec: the same pid and start
   std::uint64_t mount_namespace = 0;  // inode; 0 before it was made and with kEnvironment
   std::uint64_t pid_namespace = 0;    // that `launcher.pid` counts in
   std::string boot_id;                // start times of another boot mean nothing

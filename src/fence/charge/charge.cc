@@ -6,9 +6,13 @@ namespace {
 constexpr std::uint64_t kSweepEveryNs = 100'000'000;
 void (*g_settle)(int card) = nullptr;  // atomic
 
-contract::LedgerCard& Book(int card) { return TheSlice().ledger.Card(static_cast<std::uint32_t>(card)); }
+contract::LedgerCard& Book(int card) {
+  return TheSlice().ledger.Card(static_cast<std::uint32_t>(card));
+}
 
-std::uint64_t Limit(int card) { return TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card)); }
+std::uint64_t Limit(int card) {
+  return TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card));
+}
 
 void Settle(int card) {
   if (auto settle = __atomic_load_n(&g_settle, __ATOMIC_ACQUIRE); settle != nullptr) settle(card);
@@ -57,14 +61,16 @@ Figures CardFiguresNow(int card) {
 }
 
 bool IsFarFromLimit(int card, std::uint64_t bytes) {
-  const std::uint64_t used = contract::WordBytes(contract::LoadRelaxed(Book(card).total)), limit = Limit(card);
+  const std::uint64_t used = contract::WordBytes(contract::LoadRelaxed(Book(card).total)),
+                      limit = Limit(card);
   return used < limit && limit - used >= bytes;
 }
 
 std::uint64_t OwnBytes(int card, Kind kind) {
   const contract::LedgerSlot* slot = OwnSlotOrNull();
   if (slot == nullptr || card < 0) return 0;
-  return contract::WordBytes(contract::Load(slot->cards[card].held[static_cast<std::uint32_t>(kind)]));
+  return contract::WordBytes(
+      contract::Load(slot->cards[card].held[static_cast<std::uint32_t>(kind)]));
 }
 
 void OnPressure(void (*settle)(int card)) { __atomic_store_n(&g_settle, settle, __ATOMIC_RELEASE); }

@@ -1,8 +1,9 @@
-// Charging a card of the slice for this process: what the limit allows, with the dead swept away before anything is refused.
+// Charging a card of the slice for this process: what the limit allows, with the dead swept away
+// before anything is refused.
 //
-// Thread safety: every function from any thread. No lock is held on return; Reserve may make driver calls when it is about to
-// refuse (pools give back what they hold in vain), so no lock may be held by the caller.
-// Units: bytes that the driver takes, not bytes that the program asked for.
+// Thread safety: every function from any thread. No lock is held on return; Reserve may make driver
+// calls when it is about to refuse (pools give back what they hold in vain), so no lock may be held
+// by the caller. Units: bytes that the driver takes, not bytes that the program asked for.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace tessera::fence {
 
 using contract::Kind;
 
-// False when the limit does not allow it, now that dead processes and idle pools are out of the books. Counts no denial.
+// False when the limit does not allow it, now that dead processes and idle pools are out of the
+// books. Counts no denial.
 bool Reserve(int card, Kind kind, std::uint64_t bytes);
 // Undoes a Reserve, or gives back what was charged.
 void Refund(int card, Kind kind, std::uint64_t bytes);
@@ -35,8 +37,8 @@ bool IsFarFromLimit(int card, std::uint64_t bytes);
 // What this process holds as `kind`.
 std::uint64_t OwnBytes(int card, Kind kind);
 
-// Asked before a charge is refused and when figures are asked: makes the books follow what the driver has given back by itself.
-// Registered once by the pools.
+// Asked before a charge is refused and when figures are asked: makes the books follow what the
+// driver has given back by itself. Registered once by the pools.
 void OnPressure(void (*settle)(int card));
 
 }  // namespace tessera::fence

@@ -5,16 +5,18 @@
 namespace tessera::fence {
 namespace {
 
-// The 32-bit forms of CUDA 2: the driver keeps them for old programs and hands out addresses that fit.
+// The 32-bit forms of CUDA 2: the driver keeps them for old programs and hands out addresses that
+// fit.
 using Pointer32 = CUdeviceptr_v1;
 
-// What a pitched allocation may become: the driver rounds a row up to at most 512 bytes on every card so far (the texture pitch
-// alignment). The real pitch is charged afterwards.
+// What a pitched allocation may become: the driver rounds a row up to at most 512 bytes on every
+// card so far (the texture pitch alignment). The real pitch is charged afterwards.
 constexpr std::uint64_t kPitchGuess = 512;
 
 std::uint64_t GuessPitched(std::uint64_t width, std::uint64_t height) {
   std::uint64_t size = 0;
-  if (width > kMaxAllocation || __builtin_mul_overflow((width + kPitchGuess - 1) & ~(kPitchGuess - 1), height, &size)) {
+  if (width > kMaxAllocation ||
+      __builtin_mul_overflow((width + kPitchGuess - 1) & ~(kPitchGuess - 1), height, &size)) {
     return UINT64_MAX;
   }
   return size;
@@ -42,46 +44,50 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 CUresult CUDAAPI cuMemAlloc(Pointer32* dptr, unsigned int bytesize) {
   if (!Fenced() || dptr == nullptr || bytesize == 0) return real::cuMemAlloc(dptr, bytesize);
   CUdeviceptr wide = 0;
-  const CUresult result = AllocateLinear(&wide, bytesize, Kind::kLinear, [&](CUdeviceptr* pointer, std::uint64_t*) {
-    Pointer32 narrow = 0;
-    const CUresult r = real::cuMemAlloc(&narrow, bytesize);
-    *pointer = narrow;
-    return r;
-  });
+  const CUresult result =
+      AllocateLinear(&wide, bytesize, Kind::kLinear, [&](CUdeviceptr* pointer, std::uint64_t*) {
+        Pointer32 narrow = 0;
+        const CUresult r = real::cuMemAlloc(&narrow, bytesize);
+        *pointer = narrow;
+        return r;
+      });
   if (result == CUDA_SUCCESS) *dptr = static_cast<Pointer32>(wide);
   return result;
 }
 
-CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width, size_t height, unsigned int element) {
+CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width, size_t height,
+                                    unsigned int element) {
   if (!Fenced() || dptr == nullptr || pitch == nullptr || width == 0 || height == 0) {
     return real::cuMemAllocPitch_v2(dptr, pitch, width, height, element);
   }
   size_t real_pitch = 0;
-  const CUresult result =
-      AllocateLinear(dptr, GuessPitched(width, height), Kind::kLinear, [&](CUdeviceptr* pointer, std::uint64_t* size) {
-        const CUresult r = real::cuMemAllocPitch_v2(pointer, &real_pitch, width, height, element);
-        *size = PitchedSize(real_pitch, height);
-        return r;
-      });
+  const CUresult result = AllocateLinear(dptr, GuessPitched(width, height), Kind::kLinear,
+                                         [&](CUdeviceptr* pointer, std::uint64_t* size) {
+                                           const CUresult r = real::cuMemAllocPitch_v2(
+                                               pointer, &real_pitch, width, height, element);
+                                           *size = PitchedSize(real_pitch, height);
+                                           return r;
+                                         });
   if (result == CUDA_SUCCESS) *pitch = real_pitch;
   return result;
 }
 
-CUresult CUDAAPI cuMemAllocPitch(Pointer32* dptr, unsigned int* pitch, unsigned int width, unsigned int height,
-                                 unsigned int element) {
+CUresult CUDAAPI cuMemAllocPitch(Pointer32* dptr, unsigned int* pitch, unsigned int width,
+                                 unsigned int height, unsigned int element) {
   if (!Fenced() || dptr == nullptr || pitch == nullptr || width == 0 || height == 0) {
     return real::cuMemAllocPitch(dptr, pitch, width, height, element);
   }
   unsigned int real_pitch = 0;
   CUdeviceptr wide = 0;
-  const CUresult result =
-      AllocateLinear(&wide, GuessPitched(width, height), Kind::kLinear, [&](CUdeviceptr* pointer, std::uint64_t* size) {
-        Pointer32 narrow = 0;
-        const CUresult r = real::cuMemAllocPitch(&narrow, &real_pitch, width, height, element);
-        *pointer = narrow;
-        *size = PitchedSize(real_pitch, height);
-        return r;
-      });
+  const CUresult result = AllocateLinear(&wide, GuessPitched(width, height), Kind::kLinear,
+                                         [&](CUdeviceptr* pointer, std::uint64_t* size) {
+                                           Pointer32 narrow = 0;
+                                           const CUresult r = real::cuMemAllocPitch(
+                                               &narrow, &real_pitch, width, height, element);
+                                           *pointer = narrow;
+                                           *size = PitchedSize(real_pitch, height);
+                                           return r;
+                                         });
   if (result == CUDA_SUCCESS) {
     *dptr = static_cast<Pointer32>(wide);
     *pitch = real_pitch;
@@ -91,7 +97,8 @@ CUresult CUDAAPI cuMemAllocPitch(Pointer32* dptr, unsigned int* pitch, unsigned 
 
 // Charged in full to the current context's card: the driver may move all of it there at any time.
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  if (!Fenced() || dptr == nullptr || bytesize == 0) return real::cuMemAllocManaged(dptr, bytesize, flags);
+  if (!Fenced() || dptr == nullptr || bytesize == 0)
+    return real::cuMemAllocManaged(dptr, bytesize, flags);
   return AllocateLinear(dptr, bytesize, Kind::kManaged, [&](CUdeviceptr* pointer, std::uint64_t*) {
     return real::cuMemAllocManaged(pointer, bytesize, flags);
   });

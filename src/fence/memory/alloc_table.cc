@@ -15,8 +15,9 @@ std::uint64_t Mix(std::uint64_t x) {
 // Blocks that an allocation touches: the first and the last may be covered in part.
 struct Extent {
   std::uint64_t first, last;  // block numbers
-  bool head, tail;            // covered in part: counted. `tail` is false when it is the same block as `head`.
-  std::uint64_t whole;        // bytes of blocks that are covered in full
+  bool head,
+      tail;  // covered in part: counted. `tail` is false when it is the same block as `head`.
+  std::uint64_t whole;  // bytes of blocks that are covered in full
 };
 
 Extent ExtentOf(std::uint64_t address, const Allocation& allocation) {
@@ -77,7 +78,8 @@ AllocTable::Entry* AllocTable::Lookup(Shard& shard, std::uint64_t key) {
 }
 
 bool AllocTable::Grow(Shard& shard) {
-  const std::uint64_t capacity = shard.mask == 0 ? kFirstCapacity : (std::uint64_t{shard.mask} + 1) * 2;
+  const std::uint64_t capacity =
+      shard.mask == 0 ? kFirstCapacity : (std::uint64_t{shard.mask} + 1) * 2;
   if (capacity > UINT32_MAX) return false;
   auto* entries = static_cast<Entry*>(os::MapPrivate(capacity * sizeof(Entry)));
   if (entries == nullptr) return false;
@@ -108,7 +110,8 @@ AllocTable::Entry* AllocTable::Add(Shard& shard, std::uint64_t key, std::uint64_
 // Moves later entries of the run into the gap, so that no marks of deletion are needed.
 void AllocTable::Erase(Shard& shard, Entry* entry) {
   auto gap = static_cast<std::uint32_t>(entry - shard.entries);
-  for (std::uint32_t i = (gap + 1) & shard.mask; shard.entries[i].key != 0; i = (i + 1) & shard.mask) {
+  for (std::uint32_t i = (gap + 1) & shard.mask; shard.entries[i].key != 0;
+       i = (i + 1) & shard.mask) {
     const std::uint32_t home = Slot(shard.entries[i].key, shard.mask);
     if (((i - home) & shard.mask) >= ((i - gap) & shard.mask)) {
       shard.entries[gap] = shard.entries[i];
@@ -200,7 +203,8 @@ bool AllocTable::Take(std::uint64_t address, Allocation* allocation) {
 bool AllocTable::PutBack(std::uint64_t address, const Allocation& allocation) {
   Shard& shard = ShardOf(address);
   if (!shard.lock.Lock()) return false;
-  const bool done = Lookup(shard, address) == nullptr && Add(shard, address, Pack(allocation)) != nullptr;
+  const bool done =
+      Lookup(shard, address) == nullptr && Add(shard, address, Pack(allocation)) != nullptr;
   shard.lock.Unlock();
   return done;
 }
@@ -247,7 +251,8 @@ bool AllocTable::MayShare(std::uint64_t bytes) {
 }
 
 void AllocTable::TakeAll(std::uint32_t owner, std::uint32_t kinds,
-                         void (*gone)(void* context, const Allocation&, std::uint64_t bytes), void* context) {
+                         void (*gone)(void* context, const Allocation&, std::uint64_t bytes),
+                         void* context) {
   for (Shard& shard : shards_) {
     for (;;) {
       // A few at a time, so that no lock is held for long and none across the callback.
@@ -261,7 +266,9 @@ void AllocTable::TakeAll(std::uint32_t owner, std::uint32_t kinds,
         Entry& entry = shard.entries[i];
         if (entry.key == 0 || (entry.key & 1) != 0) continue;
         const Allocation allocation = Unpack(entry.value);
-        if (allocation.owner != owner || (kinds >> static_cast<std::uint32_t>(allocation.kind) & 1) == 0) continue;
+        if (allocation.owner != owner ||
+            (kinds >> static_cast<std::uint32_t>(allocation.kind) & 1) == 0)
+          continue;
         batch[count].address = entry.key;
         batch[count++].allocation = allocation;
         Erase(shard, &entry);

@@ -54,9 +54,10 @@ TEST(AllocTable, SmallRequestsShareABlock) {
 
 TEST(AllocTable, LargeRequestsTakeEveryBlockThatTheyTouch) {
   Table t;
-  EXPECT_EQ(t.Insert(kBase, Linear(3 << 20)), 2 * kBlockBytes);                       // 1.5 blocks
-  EXPECT_EQ(t.Insert(kBase + 3 * (1 << 20), Linear(1 << 20)), 0u);                    // the other half
-  EXPECT_EQ(t.Insert(kBase + (kBlockBytes * 8) + 4096, Linear(4 << 20)), 3 * kBlockBytes);  // unaligned: three
+  EXPECT_EQ(t.Insert(kBase, Linear(3 << 20)), 2 * kBlockBytes);     // 1.5 blocks
+  EXPECT_EQ(t.Insert(kBase + 3 * (1 << 20), Linear(1 << 20)), 0u);  // the other half
+  EXPECT_EQ(t.Insert(kBase + (kBlockBytes * 8) + 4096, Linear(4 << 20)),
+            3 * kBlockBytes);  // unaligned: three
   EXPECT_TRUE(t.table->IsValid());
   EXPECT_EQ(t.Free(kBase), kBlockBytes);
   EXPECT_EQ(t.Free(kBase + 3 * (1 << 20)), kBlockBytes);
@@ -123,7 +124,8 @@ TEST(AllocTable, APutBackAllocationIsAsBefore) {
 
 TEST(AllocTable, TakesAllOfOneContext) {
   Table t;
-  for (std::uint64_t i = 0; i < 5000; ++i) t.Insert(kBase + i * 65536, Linear(65536, 1 + i % 3, i % 2));
+  for (std::uint64_t i = 0; i < 5000; ++i)
+    t.Insert(kBase + i * 65536, Linear(65536, 1 + i % 3, i % 2));
   struct Sum {
     std::uint64_t count = 0, bytes = 0;
   } sum;
@@ -149,11 +151,13 @@ TEST(AllocTable, ChargesEachTouchedBlockOnceInAnyOrder) {
     std::uint64_t charged = 0;
     for (int step = 0; step < 3000; ++step) {
       if (live.empty() || random() % 5 < 3) {
-        const std::uint64_t size = random() % 4 == 0 ? 1 + random() % (9 << 20) : 1 + random() % (200 << 10);
+        const std::uint64_t size =
+            random() % 4 == 0 ? 1 + random() % (9 << 20) : 1 + random() % (200 << 10);
         const std::uint64_t address = kBase + random() % (400 << 20) / 256 * 256;
         const auto next = live.lower_bound(address);
         if (next != live.end() && next->first < address + size) continue;
-        if (next != live.begin() && std::prev(next)->first + std::prev(next)->second > address) continue;
+        if (next != live.begin() && std::prev(next)->first + std::prev(next)->second > address)
+          continue;
         charged += t.Insert(address, Linear(size));
         live[address] = size;
       } else {
@@ -165,7 +169,9 @@ TEST(AllocTable, ChargesEachTouchedBlockOnceInAnyOrder) {
       if (step % 100 != 0) continue;
       std::set<std::uint64_t> blocks;
       for (const auto& [address, size] : live) {
-        for (std::uint64_t b = address >> kBlockShift; b <= (address + size - 1) >> kBlockShift; ++b) blocks.insert(b);
+        for (std::uint64_t b = address >> kBlockShift; b <= (address + size - 1) >> kBlockShift;
+             ++b)
+          blocks.insert(b);
       }
       ASSERT_EQ(charged, blocks.size() * kBlockBytes);
       ASSERT_TRUE(t.table->IsValid());
@@ -202,7 +208,8 @@ TEST(AllocTable, ThreadsThatShareBlocks) {
       std::vector<std::uint64_t> mine;
       for (int i = 0; i < 20000; ++i) {
         if (mine.size() < 50 || random() % 2 == 0) {
-          const std::uint64_t address = kBase + (random() % 4000 * 8 + n) * 4096;  // own addresses, common blocks
+          const std::uint64_t address =
+              kBase + (random() % 4000 * 8 + n) * 4096;  // own addresses, common blocks
           Allocation present;
           if (t.table->Find(address, &present)) continue;
           charged += static_cast<std::int64_t>(t.Insert(address, Linear(4096)));

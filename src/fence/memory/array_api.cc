@@ -1,5 +1,5 @@
-// Arrays and mipmapped arrays. They have no address that a program may see, so their size is asked of the driver where it tells, and computed
-// from the descriptor where it does not.
+// Arrays and mipmapped arrays. They have no address that a program may see, so their size is asked
+// of the driver where it tells, and computed from the descriptor where it does not.
 #include "memory/live.h"
 #include "memory/packed.h"
 #include "real.h"
@@ -7,8 +7,8 @@
 namespace tessera::fence {
 namespace {
 
-constexpr std::uint64_t kRowBytes = 512;          // rows are padded as those of cuMemAllocPitch
-constexpr std::uint64_t kPageBytes = 64 << 10;    // arrays start on pages of 64 KiB
+constexpr std::uint64_t kRowBytes = 512;        // rows are padded as those of cuMemAllocPitch
+constexpr std::uint64_t kPageBytes = 64 << 10;  // arrays start on pages of 64 KiB
 
 std::uint64_t ElementBytes(CUarray_format format, unsigned channels) {
   switch (format) {
@@ -29,13 +29,18 @@ std::uint64_t ElementBytes(CUarray_format format, unsigned channels) {
   }
 }
 
-std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
-std::uint64_t LevelBytes(std::uint64_t width, std::uint64_t height, std::uint64_t depth, std::uint64_t element) {
+std::uint64_t LevelBytes(std::uint64_t width, std::uint64_t height, std::uint64_t depth,
+                         std::uint64_t element) {
   std::uint64_t row = 0, slice = 0, all = 0;
   if (__builtin_mul_overflow(width, element, &row) || row > kMaxAllocation) return UINT64_MAX;
-  if (__builtin_mul_overflow(RoundUp(row, kRowBytes), height == 0 ? 1 : height, &slice)) return UINT64_MAX;
-  if (__builtin_mul_overflow(slice, depth == 0 ? 1 : depth, &all) || all > kMaxAllocation) return UINT64_MAX;
+  if (__builtin_mul_overflow(RoundUp(row, kRowBytes), height == 0 ? 1 : height, &slice))
+    return UINT64_MAX;
+  if (__builtin_mul_overflow(slice, depth == 0 ? 1 : depth, &all) || all > kMaxAllocation)
+    return UINT64_MAX;
   return RoundUp(all, kPageBytes);
 }
 
@@ -79,7 +84,8 @@ CUresult CreateArray(Handle* out, std::uint64_t bytes, Create&& create, Destroy&
   if (place.card == kUnknownCard || bytes == 0) return create(out);
   if (place.card == kForeignCard || bytes > kMaxAllocation) return Refuse(place.card, bytes);
   const bool small = bytes <= kShareLimit;
-  Reservation reserved(place.card, Kind::kArray, small ? PackedGrowth(place.context, bytes) : RoundToBlocks(bytes));
+  Reservation reserved(place.card, Kind::kArray,
+                       small ? PackedGrowth(place.context, bytes) : RoundToBlocks(bytes));
   if (!reserved.granted()) return Refuse(place.card, bytes);
   Handle made = nullptr;
   const CUresult result = create(&made);
@@ -130,43 +136,54 @@ using namespace tessera::fence;
 extern "C" {
 
 CUresult CUDAAPI cuArrayCreate_v2(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
-  if (!Fenced() || handle == nullptr || descriptor == nullptr) return real::cuArrayCreate_v2(handle, descriptor);
+  if (!Fenced() || handle == nullptr || descriptor == nullptr)
+    return real::cuArrayCreate_v2(handle, descriptor);
   return CreateArray(
-      handle, BytesOf(*descriptor), [&](CUarray* made) { return real::cuArrayCreate_v2(made, descriptor); },
+      handle, BytesOf(*descriptor),
+      [&](CUarray* made) { return real::cuArrayCreate_v2(made, descriptor); },
       real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArrayCreate(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR_v1* descriptor) {
-  if (!Fenced() || handle == nullptr || descriptor == nullptr) return real::cuArrayCreate(handle, descriptor);
+  if (!Fenced() || handle == nullptr || descriptor == nullptr)
+    return real::cuArrayCreate(handle, descriptor);
   return CreateArray(
-      handle, BytesOf(*descriptor), [&](CUarray* made) { return real::cuArrayCreate(made, descriptor); },
-      real::cuArrayDestroy);
+      handle, BytesOf(*descriptor),
+      [&](CUarray* made) { return real::cuArrayCreate(made, descriptor); }, real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArray3DCreate_v2(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
-  if (!Fenced() || handle == nullptr || descriptor == nullptr) return real::cuArray3DCreate_v2(handle, descriptor);
+  if (!Fenced() || handle == nullptr || descriptor == nullptr)
+    return real::cuArray3DCreate_v2(handle, descriptor);
   return CreateArray(
-      handle, Bytes3D(*descriptor, 1), [&](CUarray* made) { return real::cuArray3DCreate_v2(made, descriptor); },
+      handle, Bytes3D(*descriptor, 1),
+      [&](CUarray* made) { return real::cuArray3DCreate_v2(made, descriptor); },
       real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArray3DCreate(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR_v1* descriptor) {
-  if (!Fenced() || handle == nullptr || descriptor == nullptr) return real::cuArray3DCreate(handle, descriptor);
+  if (!Fenced() || handle == nullptr || descriptor == nullptr)
+    return real::cuArray3DCreate(handle, descriptor);
   return CreateArray(
-      handle, Bytes3D(*descriptor, 1), [&](CUarray* made) { return real::cuArray3DCreate(made, descriptor); },
-      real::cuArrayDestroy);
+      handle, Bytes3D(*descriptor, 1),
+      [&](CUarray* made) { return real::cuArray3DCreate(made, descriptor); }, real::cuArrayDestroy);
 }
 
-CUresult CUDAAPI cuArrayDestroy(CUarray handle) { return DestroyArray(handle, real::cuArrayDestroy); }
+CUresult CUDAAPI cuArrayDestroy(CUarray handle) {
+  return DestroyArray(handle, real::cuArrayDestroy);
+}
 
-CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
+CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* handle,
+                                        const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
                                         unsigned int levels) {
   if (!Fenced() || handle == nullptr || descriptor == nullptr) {
     return real::cuMipmappedArrayCreate(handle, descriptor, levels);
   }
   return CreateArray(
       handle, Bytes3D(*descriptor, levels),
-      [&](CUmipmappedArray* made) { return real::cuMipmappedArrayCreate(made, descriptor, levels); },
+      [&](CUmipmappedArray* made) {
+        return real::cuMipmappedArrayCreate(made, descriptor, levels);
+      },
       real::cuMipmappedArrayDestroy);
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 enum class Primary { kNo, kYes };
 
-// What a context that has just been made takes, where nobody knew before. `growth` was begun before it was made.
+// What a context that has just been made takes, where nobody knew before. `growth` was begun before
+// it was made.
 std::uint64_t MeasureContext(int card, CUcontext context, CUdevice device, const Growth& growth) {
   std::uint64_t bytes = 0;
   if (!UnchargedBytes(card, &bytes)) bytes = growth.Measure(UINT64_MAX);
@@ -92,23 +93,30 @@ extern "C" {
 CUresult CUDAAPI cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate(context, flags, device);
   return MakeContext(
-      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate(made, flags, device); }, Destroy);
+      context, device, Primary::kNo,
+      [&](CUcontext* made) { return real::cuCtxCreate(made, flags, device); }, Destroy);
 }
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate_v2(context, flags, device);
   return MakeContext(
-      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate_v2(made, flags, device); }, Destroy);
+      context, device, Primary::kNo,
+      [&](CUcontext* made) { return real::cuCtxCreate_v2(made, flags, device); }, Destroy);
 }
-CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count, unsigned int flags,
-                                CUdevice device) {
-  if (!Fenced() || context == nullptr) return real::cuCtxCreate_v3(context, params, count, flags, device);
+CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int count,
+                                unsigned int flags, CUdevice device) {
+  if (!Fenced() || context == nullptr)
+    return real::cuCtxCreate_v3(context, params, count, flags, device);
   return MakeContext(
-      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate_v3(made, params, count, flags, device); }, Destroy);
+      context, device, Primary::kNo,
+      [&](CUcontext* made) { return real::cuCtxCreate_v3(made, params, count, flags, device); },
+      Destroy);
 }
-CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device) {
+CUresult CUDAAPI cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned int flags,
+                                CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuCtxCreate_v4(context, params, flags, device);
   return MakeContext(
-      context, device, Primary::kNo, [&](CUcontext* made) { return real::cuCtxCreate_v4(made, params, flags, device); }, Destroy);
+      context, device, Primary::kNo,
+      [&](CUcontext* made) { return real::cuCtxCreate_v4(made, params, flags, device); }, Destroy);
 }
 
 CUresult CUDAAPI cuCtxDestroy(CUcontext context) {
@@ -120,10 +128,12 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context) {
   return EndContext(context, real::cuCtxDestroy_v2);
 }
 
-// The old usage count: a context lives until it is detached as often as it was attached, creation included.
+// The old usage count: a context lives until it is detached as often as it was attached, creation
+// included.
 CUresult CUDAAPI cuCtxAttach(CUcontext* context, unsigned int flags) {
   const CUresult result = real::cuCtxAttach(context, flags);
-  if (result == CUDA_SUCCESS && Fenced() && context != nullptr) AddAttachment(PlaceOf(*context).context, 1);
+  if (result == CUDA_SUCCESS && Fenced() && context != nullptr)
+    AddAttachment(PlaceOf(*context).context, 1);
   return result;
 }
 CUresult CUDAAPI cuCtxDetach(CUcontext context) {
@@ -135,9 +145,11 @@ CUresult CUDAAPI cuCtxDetach(CUcontext context) {
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuDevicePrimaryCtxRetain(context, device);
-  if (PrimaryIsActive(device) && PrimaryIsKnown(device)) return real::cuDevicePrimaryCtxRetain(context, device);
+  if (PrimaryIsActive(device) && PrimaryIsKnown(device))
+    return real::cuDevicePrimaryCtxRetain(context, device);
   return MakeContext(
-      context, device, Primary::kYes, [&](CUcontext* made) { return real::cuDevicePrimaryCtxRetain(made, device); },
+      context, device, Primary::kYes,
+      [&](CUcontext* made) { return real::cuDevicePrimaryCtxRetain(made, device); },
       [&](CUcontext) { real::cuDevicePrimaryCtxRelease_v2(device); });
 }
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -146,16 +158,20 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return ReleasePrimary(device, real::cuDevicePrimaryCtxRelease_v2);
 }
-CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device) { return ResetPrimary(device, real::cuDevicePrimaryCtxReset); }
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device) {
+  return ResetPrimary(device, real::cuDevicePrimaryCtxReset);
+}
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return ResetPrimary(device, real::cuDevicePrimaryCtxReset_v2);
 }
 
-// A green context is a partition of the primary one: what it adds is small and only the driver knows it.
-CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,
-                                  unsigned int flags) {
+// A green context is a partition of the primary one: what it adds is small and only the driver
+// knows it.
+CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description,
+                                  CUdevice device, unsigned int flags) {
   const CUresult result = real::cuGreenCtxCreate(context, description, device, flags);
-  if (result == CUDA_SUCCESS && Fenced()) SettleByDriver(CardOfDevice(device), PrimaryRecord(device));
+  if (result == CUDA_SUCCESS && Fenced())
+    SettleByDriver(CardOfDevice(device), PrimaryRecord(device));
   return result;
 }
 CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx context) {
@@ -182,7 +198,8 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value) {
   const Growth growth(place);
   const CUresult result = real::cuCtxSetLimit(limit, value);
   if (result != CUDA_SUCCESS || SettleByDriver(place.card, place.context)) return result;
-  const std::uint64_t taken = growth.Measure(value > UINT64_MAX / 2 ? UINT64_MAX : value * 2 + kBlockBytes);
+  const std::uint64_t taken =
+      growth.Measure(value > UINT64_MAX / 2 ? UINT64_MAX : value * 2 + kBlockBytes);
   ChargeTaken(place.card, Kind::kContext, taken);
   AddContextBytes(place.context, taken);
   return result;

@@ -10,10 +10,11 @@ namespace {
 constexpr std::uint32_t kRecords = 1024;  // a power of two, below kMaxOwners
 
 struct Record {
-  std::uint64_t key;    // atomic; the CUcontext, 0 = free, kBeingMade while its other fields are written
+  std::uint64_t
+      key;  // atomic; the CUcontext, 0 = free, kBeingMade while its other fields are written
   std::int32_t card;
   std::int32_t device;
-  std::uint64_t bytes;  // atomic
+  std::uint64_t bytes;         // atomic
   std::uint32_t cost_claimed;  // atomic
   std::uint32_t own;           // atomic; made by cuCtxCreate, so not primary
   std::int32_t attached;       // atomic
@@ -37,8 +38,8 @@ std::uint32_t Make(std::uint64_t key, int card, CUdevice device) {
   for (std::uint32_t k = 0, i = Home(key); k < kLongestProbe; ++k, i = (i + 1) & (kRecords - 1)) {
     Record& r = g_records[i];
     std::uint64_t expected = 0;
-    if (i == 0 || !__atomic_compare_exchange_n(&r.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL,
-                                               __ATOMIC_RELAXED)) {
+    if (i == 0 || !__atomic_compare_exchange_n(&r.key, &expected, kBeingMade, false,
+                                               __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
       continue;
     }
     r.card = card;
@@ -73,7 +74,8 @@ Place PlaceOfNew(CUcontext context) {
   place.device = device;
   place.card = CardOfDevice(device);
   if (place.card == kUnknownCard) return place;
-  // Two threads may both make a record: allocations of either are found, since both are forgotten with the context.
+  // Two threads may both make a record: allocations of either are found, since both are forgotten
+  // with the context.
   place.context = Make(reinterpret_cast<std::uint64_t>(context), place.card, device);
   return place;
 }
@@ -106,20 +108,23 @@ void AddContextBytes(std::uint32_t record, std::uint64_t bytes) {
   if (record != 0) __atomic_fetch_add(&g_records[record].bytes, bytes, __ATOMIC_RELAXED);
 }
 
-std::uint64_t ContextBytes(std::uint32_t record) { return __atomic_load_n(&g_records[record].bytes, __ATOMIC_RELAXED); }
+std::uint64_t ContextBytes(std::uint32_t record) {
+  return __atomic_load_n(&g_records[record].bytes, __ATOMIC_RELAXED);
+}
 
 std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most) {
   if (record == 0) return 0;
   std::uint64_t have = __atomic_load_n(&g_records[record].bytes, __ATOMIC_RELAXED), take;
   do {
     take = have < most ? have : most;
-  } while (!__atomic_compare_exchange_n(&g_records[record].bytes, &have, have - take, true, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED));
+  } while (!__atomic_compare_exchange_n(&g_records[record].bytes, &have, have - take, true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return take;
 }
 
 bool ClaimContextCost(std::uint32_t record) {
-  return record != 0 && __atomic_exchange_n(&g_records[record].cost_claimed, 1u, __ATOMIC_RELAXED) == 0;
+  return record != 0 &&
+         __atomic_exchange_n(&g_records[record].cost_claimed, 1u, __ATOMIC_RELAXED) == 0;
 }
 
 std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary) {
@@ -136,7 +141,8 @@ std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary) {
 
 std::uint32_t PrimaryRecord(CUdevice device) {
   for (std::uint32_t i = 1; i < kRecords; ++i) {
-    if (__atomic_load_n(&g_records[i].key, __ATOMIC_ACQUIRE) > kBeingMade && g_records[i].device == device &&
+    if (__atomic_load_n(&g_records[i].key, __ATOMIC_ACQUIRE) > kBeingMade &&
+        g_records[i].device == device &&
         __atomic_load_n(&g_records[i].own, __ATOMIC_RELAXED) == 0) {
       return i;
     }
@@ -156,7 +162,8 @@ void ForgetPrimaryOf(CUdevice device) {
 }
 
 std::int32_t AddAttachment(std::uint32_t record, std::int32_t change) {
-  return record == 0 ? 0 : __atomic_add_fetch(&g_records[record].attached, change, __ATOMIC_ACQ_REL);
+  return record == 0 ? 0
+                     : __atomic_add_fetch(&g_records[record].attached, change, __ATOMIC_ACQ_REL);
 }
 
 void ForgetContext(std::uint32_t record) {

@@ -14,7 +14,8 @@ namespace tessera::fence {
 // Where a call of the calling thread would allocate.
 struct Place {
   int card = kUnknownCard;
-  std::uint32_t context = 0;  // record of the current context, 0 if there is none or no room for a record
+  std::uint32_t context =
+      0;  // record of the current context, 0 if there is none or no room for a record
   CUdevice device = -1;
 };
 
@@ -32,7 +33,8 @@ std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most);
 bool ClaimContextCost(std::uint32_t record);
 // A context that a call has just made, or handed out again. Its record.
 std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary);
-// Contexts that no call seen here has made are primary ones (the runtime's private tables retain them too).
+// Contexts that no call seen here has made are primary ones (the runtime's private tables retain
+// them too).
 std::uint32_t PrimaryRecord(CUdevice device);
 bool PrimaryIsKnown(CUdevice device);
 void ForgetPrimaryOf(CUdevice device);

@@ -35,9 +35,9 @@ class FlatMap {
   bool Erase(std::uint64_t key) {
     Value* found = Find(key);
     if (found == nullptr) return false;
-    std::uint64_t gap = static_cast<std::uint64_t>(reinterpret_cast<Entry*>(reinterpret_cast<char*>(found) -
-                                                                            offsetof(Entry, value)) -
-                                                   entries_);
+    std::uint64_t gap = static_cast<std::uint64_t>(
+        reinterpret_cast<Entry*>(reinterpret_cast<char*>(found) - offsetof(Entry, value)) -
+        entries_);
     for (std::uint64_t i = (gap + 1) & mask_; entries_[i].key != 0; i = (i + 1) & mask_) {
       if (((i - Home(entries_[i].key)) & mask_) >= ((i - gap) & mask_)) {
         entries_[gap] = entries_[i];

@@ -32,21 +32,30 @@ using namespace tessera::fence;
 
 extern "C" {
 
-CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log, size_t bytes) {
-  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiate(exec, graph, error, log, bytes); });
+CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log,
+                                    size_t bytes) {
+  return MakeExec(exec, graph,
+                  [&] { return real::cuGraphInstantiate(exec, graph, error, log, bytes); });
 }
-CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log, size_t bytes) {
-  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiate_v2(exec, graph, error, log, bytes); });
+CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error,
+                                       char* log, size_t bytes) {
+  return MakeExec(exec, graph,
+                  [&] { return real::cuGraphInstantiate_v2(exec, graph, error, log, bytes); });
 }
-CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
-  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiateWithFlags(exec, graph, flags); });
+CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                             unsigned long long flags) {
+  return MakeExec(exec, graph,
+                  [&] { return real::cuGraphInstantiateWithFlags(exec, graph, flags); });
 }
-CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiateWithParams(exec, graph, params); });
+CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                                              CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return MakeExec(exec, graph,
+                  [&] { return real::cuGraphInstantiateWithParams(exec, graph, params); });
 }
 CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
                                                    CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  return MakeExec(exec, graph, [&] { return real::cuGraphInstantiateWithParams_ptsz(exec, graph, params); });
+  return MakeExec(exec, graph,
+                  [&] { return real::cuGraphInstantiateWithParams_ptsz(exec, graph, params); });
 }
 
 CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream) {
@@ -55,7 +64,9 @@ CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream) {
 CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
   return WithGraphMemory(exec, [&] { return real::cuGraphUpload_ptsz(exec, stream); });
 }
-CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream) { return Launch(exec, stream, real::cuGraphLaunch); }
+CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  return Launch(exec, stream, real::cuGraphLaunch);
+}
 CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
   return Launch(exec, stream, real::cuGraphLaunch_ptsz);
 }

@@ -32,10 +32,13 @@ bool Attribute(CUdevice device, CUgraphMem_attribute attribute, std::uint64_t* b
   return true;
 }
 
-// Adds up one graph; child graphs cannot hold memory nodes before CUDA 12.9, later ones are followed.
+// Adds up one graph; child graphs cannot hold memory nodes before CUDA 12.9, later ones are
+// followed.
 void AddUp(CUgraph graph, GraphNeed* need, std::uint64_t* running, int depth) {
   std::size_t count = 0;
-  if (depth > 8 || real::cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0 || count > kMostNodes) return;
+  if (depth > 8 || real::cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0 ||
+      count > kMostNodes)
+    return;
   const std::size_t bytes = count * sizeof(CUgraphNode);
   auto* nodes = static_cast<CUgraphNode*>(os::MapPrivate(bytes));
   if (nodes == nullptr) return;
@@ -63,7 +66,8 @@ void AddUp(CUgraph graph, GraphNeed* need, std::uint64_t* running, int depth) {
         }
       } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
         CUgraph child = nullptr;
-        if (real::cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS) AddUp(child, need, running, depth + 1);
+        if (real::cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS)
+          AddUp(child, need, running, depth + 1);
       }
     }
     live.Reset();
@@ -108,7 +112,9 @@ bool FindExec(CUgraphExec exec, GraphNeed* need) {
 }
 
 void SettleGraphs(CUdevice device) {
-  if (device < 0 || device >= kDevices || (__atomic_load_n(&g_devices, __ATOMIC_RELAXED) >> device & 1) == 0) return;
+  if (device < 0 || device >= kDevices ||
+      (__atomic_load_n(&g_devices, __ATOMIC_RELAXED) >> device & 1) == 0)
+    return;
   const std::uint64_t number = g_charge[device].TakeNumber();
   std::uint64_t reserved = 0;
   if (!Attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved)) reserved = 0;
@@ -145,6 +151,8 @@ void detail::FinishGraph(const GraphNeed& need, std::uint64_t reserved) {
   Refund(card, Kind::kGraph, reserved);
 }
 
-CUresult detail::RefuseGraph(const GraphNeed& need) { return Refuse(CardOfDevice(need.device), need.peak); }
+CUresult detail::RefuseGraph(const GraphNeed& need) {
+  return Refuse(CardOfDevice(need.device), need.peak);
+}
 
 }  // namespace tessera::fence

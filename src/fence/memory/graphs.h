@@ -1,5 +1,6 @@
-// Memory of graphs: allocation nodes take card memory when their graph is first uploaded or launched, and keep it until it is trimmed. Charged by
-// what the driver says the graphs of the card have reserved.
+// Memory of graphs: allocation nodes take card memory when their graph is first uploaded or
+// launched, and keep it until it is trimmed. Charged by what the driver says the graphs of the card
+// have reserved.
 //
 // Thread safety: every function from any thread; no lock is held across a driver call.
 #pragma once
@@ -10,7 +11,8 @@
 
 namespace tessera::fence {
 
-// Bytes that the allocation nodes of a graph may need at once (an upper bound), 0 where it has none.
+// Bytes that the allocation nodes of a graph may need at once (an upper bound), 0 where it has
+// none.
 struct GraphNeed {
   std::uint64_t sum = 0;   // of all nodes
   std::uint64_t peak = 0;  // where each free node is taken into account in the order of creation

@@ -1,4 +1,5 @@
-// External memory (Vulkan, Direct3D, dma-buf): no other fence has charged it, so the importer is, until it destroys the object.
+// External memory (Vulkan, Direct3D, dma-buf): no other fence has charged it, so the importer is,
+// until it destroys the object.
 #include "memory/live.h"
 #include "real.h"
 
@@ -6,8 +7,10 @@ using namespace tessera::fence;
 
 extern "C" {
 
-CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* description) {
-  if (!Fenced() || out == nullptr || description == nullptr) return real::cuImportExternalMemory(out, description);
+CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out,
+                                        const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* description) {
+  if (!Fenced() || out == nullptr || description == nullptr)
+    return real::cuImportExternalMemory(out, description);
   const Place place = CurrentPlace();
   if (place.card == kUnknownCard) return real::cuImportExternalMemory(out, description);
   const std::uint64_t bytes = description->size;
@@ -23,7 +26,8 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out, const CUDA_EXTERN
   entry.card = static_cast<std::uint32_t>(place.card);
   entry.kind = Kind::kImported;
   std::uint64_t opened = 0, stale_bytes = 0;
-  if (!HandleTable().Insert(reinterpret_cast<std::uint64_t>(made), entry, &opened, &stale, &stale_bytes)) {
+  if (!HandleTable().Insert(reinterpret_cast<std::uint64_t>(made), entry, &opened, &stale,
+                            &stale_bytes)) {
     real::cuDestroyExternalMemory(made);
     return Refuse(place.card, bytes);
   }

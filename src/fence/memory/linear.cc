@@ -13,16 +13,19 @@ constexpr std::uint64_t kFarFromLimit = 64 * kBlockBytes;
 void Guess(int card, bool opened) {
   std::uint8_t& place = g_opened_last[card];
   const std::uint8_t now = opened ? 1 : 0;
-  if (__atomic_load_n(&place, __ATOMIC_RELAXED) != now) __atomic_store_n(&place, now, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&place, __ATOMIC_RELAXED) != now)
+    __atomic_store_n(&place, now, __ATOMIC_RELAXED);
 }
 
 }  // namespace
 
 bool LikelyShares(int card) {
-  return card >= 0 && __atomic_load_n(&g_opened_last[card], __ATOMIC_RELAXED) == 0 && IsFarFromLimit(card, kFarFromLimit);
+  return card >= 0 && __atomic_load_n(&g_opened_last[card], __ATOMIC_RELAXED) == 0 &&
+         IsFarFromLimit(card, kFarFromLimit);
 }
 
-bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind, Reservation& reserved) {
+bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind,
+            Reservation& reserved) {
   if (place.card < 0) return false;
   Allocation allocation;
   allocation.size = size;
@@ -43,7 +46,8 @@ Place PlaceOfPointer(CUdeviceptr pointer) {
   Place place = CurrentPlace();
   if (place.card != kUnknownCard) return place;
   int device = -1;
-  if (real::cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) == CUDA_SUCCESS) {
+  if (real::cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) ==
+      CUDA_SUCCESS) {
     place.device = device;
     place.card = CardOfDevice(device);
   }
@@ -55,9 +59,12 @@ void Freed(CUdeviceptr pointer, const Allocation& allocation) {
     PoolFreed(allocation.owner);
     return;
   }
-  Refund(static_cast<int>(allocation.card), allocation.kind, LiveTable().CloseBlocks(pointer, allocation));
+  Refund(static_cast<int>(allocation.card), allocation.kind,
+         LiveTable().CloseBlocks(pointer, allocation));
 }
 
-void NotFreed(CUdeviceptr pointer, const Allocation& allocation) { LiveTable().PutBack(pointer, allocation); }
+void NotFreed(CUdeviceptr pointer, const Allocation& allocation) {
+  LiveTable().PutBack(pointer, allocation);
+}
 
 }  // namespace tessera::fence::detail

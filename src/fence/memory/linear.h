@@ -5,20 +5,25 @@
 
 namespace tessera::fence {
 
-// Allocates through `allocate(CUdeviceptr*, std::uint64_t* size)`: it calls the driver and says how large the allocation became (it starts
-// as `size`). `*out` is written only on success. Driver errors are the driver's own.
+// Allocates through `allocate(CUdeviceptr*, std::uint64_t* size)`: it calls the driver and says how
+// large the allocation became (it starts as `size`). `*out` is written only on success. Driver
+// errors are the driver's own.
 template <typename Allocate>
 CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocate&& allocate);
 
-// Frees with `release()` (a driver call) what may be an allocation of ours; unknown pointers go to the driver untouched.
+// Frees with `release()` (a driver call) what may be an allocation of ours; unknown pointers go to
+// the driver untouched.
 template <typename FreeCall>
 CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release);
 
 // The parts that need no template.
 namespace detail {
-// After the driver has allocated: puts the books right. False when it does not fit: the caller frees.
-bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind, Reservation& reserved);
-// Whether the last small request on the card opened no block and the limit is so far away that it does not matter if this one does.
+// After the driver has allocated: puts the books right. False when it does not fit: the caller
+// frees.
+bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind,
+            Reservation& reserved);
+// Whether the last small request on the card opened no block and the limit is so far away that it
+// does not matter if this one does.
 bool LikelyShares(int card);
 Place PlaceOfPointer(CUdeviceptr pointer);
 void Freed(CUdeviceptr pointer, const Allocation& allocation);
@@ -32,11 +37,13 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
   if (size > kMaxAllocation) return Refuse(place.card, size);
   const bool small = size <= kShareLimit;
   std::uint64_t taken = small ? kBlockBytes : RoundToBlocks(size);
-  // Most small requests find room in a block that is charged. Far from the limit it is cheaper to see than to reserve.
+  // Most small requests find room in a block that is charged. Far from the limit it is cheaper to
+  // see than to reserve.
   if (place.card == kUnknownCard || (small && detail::LikelyShares(place.card))) taken = 0;
   Reservation reserved(place.card, kind, taken);
   // A full slice may still have room in a block that it has paid for: only the driver knows.
-  if (!reserved.granted() && !(small && LiveTable().MayShare(size))) return Refuse(place.card, size);
+  if (!reserved.granted() && !(small && LiveTable().MayShare(size)))
+    return Refuse(place.card, size);
   CUdeviceptr pointer = 0;
   const CUresult result = allocate(&pointer, &size);
   if (result != CUDA_SUCCESS) return result;

@@ -9,10 +9,11 @@
 
 namespace tessera::fence {
 
-AllocTable& LiveTable();    // device addresses
+AllocTable& LiveTable();  // device addresses
 // Called before the first entry is made: a forked child forgets what is its parent's.
 void ForgetTablesOnFork();
-AllocTable& HandleTable();  // arrays, mipmapped arrays, external memory: charged as a whole, by handle
+AllocTable&
+HandleTable();  // arrays, mipmapped arrays, external memory: charged as a whole, by handle
 
 // True when this process' calls are accounted. Attaches on first use.
 inline bool Fenced() { return AttachSlice() >= Mode::kFenced; }
@@ -32,7 +33,8 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
   bool granted() const { return granted_; }
   std::uint64_t bytes() const { return bytes_; }
-  // Keeps `bytes` of it, gives back the rest or takes what is missing. False when that does not fit.
+  // Keeps `bytes` of it, gives back the rest or takes what is missing. False when that does not
+  // fit.
   bool Keep(std::uint64_t bytes) { return Keep(card_, kind_, bytes); }
   // The same where the driver call has told which card it was.
   bool Keep(int card, Kind kind, std::uint64_t bytes) {

@@ -1,8 +1,9 @@
 // A charge that follows a figure of the driver (what a pool or the graphs of a card have reserved).
 //
-// Thread safety: Follow may run in several threads at once. Each reads the driver's figure after taking a number; a figure with a lower
-// number than the last one that counted is dropped, since a change that it does not know is followed by a reading of its own.
-// Invariant: the ledger holds exactly `charged()` bytes for this object, plus reservations of callers that are under way.
+// Thread safety: Follow may run in several threads at once. Each reads the driver's figure after
+// taking a number; a figure with a lower number than the last one that counted is dropped, since a
+// change that it does not know is followed by a reading of its own. Invariant: the ledger holds
+// exactly `charged()` bytes for this object, plus reservations of callers that are under way.
 #pragma once
 
 #include "charge/charge.h"
@@ -12,11 +13,15 @@ namespace tessera::fence {
 
 class Measured {
  public:
-  std::uint64_t TakeNumber() { return __atomic_add_fetch(&next_, std::uint64_t{1}, __ATOMIC_ACQ_REL); }
+  std::uint64_t TakeNumber() {
+    return __atomic_add_fetch(&next_, std::uint64_t{1}, __ATOMIC_ACQ_REL);
+  }
   std::uint64_t charged() const { return __atomic_load_n(&charged_, __ATOMIC_RELAXED); }
-  // Makes the charge `figure`, read after `number` was taken; `reserved` bytes have been charged for this call already and go into it.
-  // False when the limit does not allow the growth: then only `reserved` is given back, and the caller undoes what it did.
-  bool Follow(int card, Kind kind, std::uint64_t number, std::uint64_t figure, std::uint64_t reserved) {
+  // Makes the charge `figure`, read after `number` was taken; `reserved` bytes have been charged
+  // for this call already and go into it. False when the limit does not allow the growth: then only
+  // `reserved` is given back, and the caller undoes what it did.
+  bool Follow(int card, Kind kind, std::uint64_t number, std::uint64_t figure,
+              std::uint64_t reserved) {
     std::uint64_t need = 0, spare = reserved;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (!lock_.Lock()) break;

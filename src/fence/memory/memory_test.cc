@@ -1,4 +1,5 @@
-// The wrappers of memory calls against a driver in the test's own process: what the ledger says is what the driver has given.
+// The wrappers of memory calls against a driver in the test's own process: what the ledger says is
+// what the driver has given.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,7 +56,8 @@ class Memory : public ::testing::Test {
 
 TEST_F(Memory, ChargesWhatTheDriverTakes) {
   std::vector<CUdeviceptr> pointers;
-  for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{4096}, kMiB, kMiB + 1, 2 * kMiB, 3 * kMiB, 100 * kMiB}) {
+  for (const std::uint64_t size :
+       {std::uint64_t{1}, std::uint64_t{4096}, kMiB, kMiB + 1, 2 * kMiB, 3 * kMiB, 100 * kMiB}) {
     CUdeviceptr p = 0;
     ASSERT_EQ(cuMemAlloc_v2(&p, size), CUDA_SUCCESS);
     pointers.push_back(p);
@@ -124,7 +126,8 @@ TEST_F(Memory, DriverErrorsAreTheDriversAndCostNothing) {
   Same();
   EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
   EXPECT_EQ(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE) << "freed twice: the driver says so";
-  EXPECT_EQ(cuMemFree_v2(0x123456), CUDA_ERROR_INVALID_VALUE) << "unknown pointers go to the driver";
+  EXPECT_EQ(cuMemFree_v2(0x123456), CUDA_ERROR_INVALID_VALUE)
+      << "unknown pointers go to the driver";
 }
 
 TEST_F(Memory, NullGoesToTheDriver) {
@@ -184,7 +187,8 @@ TEST_F(Memory, AContextTakesItsMemoryWithIt) {
   CUdeviceptr p = 0;
   CUarray array = nullptr;
   CUDA_ARRAY_DESCRIPTOR d{1024, 1024, CU_AD_FORMAT_FLOAT, 1};
-  for (int i = 0; i < 100; ++i) ASSERT_EQ(cuMemAlloc_v2(&p, i % 2 == 0 ? 4096 : 4 * kMiB), CUDA_SUCCESS);
+  for (int i = 0; i < 100; ++i)
+    ASSERT_EQ(cuMemAlloc_v2(&p, i % 2 == 0 ? 4096 : 4 * kMiB), CUDA_SUCCESS);
   ASSERT_EQ(cuArrayCreate_v2(&array, &d), CUDA_SUCCESS);
   Same();
   ASSERT_EQ(cuCtxDestroy_v2(third), CUDA_SUCCESS);
@@ -272,7 +276,8 @@ TEST_F(Memory, CodeIsMeasuredRefusedAndGivenBack) {
 TEST_F(Memory, ALibraryIsChargedWhenItIsFirstUsed) {
   CUlibrary library = nullptr;
   CUmodule module = nullptr;
-  ASSERT_EQ(cuLibraryLoadData(&library, "image", nullptr, nullptr, 0, nullptr, nullptr, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuLibraryLoadData(&library, "image", nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
   EXPECT_EQ(LedgerBytes(0), base_);
   ASSERT_EQ(cuLibraryGetModule(&module, library), CUDA_SUCCESS);
   Same();
@@ -286,11 +291,13 @@ TEST_F(Memory, ALibraryIsChargedWhenItIsFirstUsed) {
 TEST_F(Memory, GraphMemoryIsChargedWhenTheGraphIsLaunched) {
   SetLimit(0, base_ + 40 * kMiB);
   CUgraphExec exec = nullptr, large = nullptr;
-  ASSERT_EQ(cuGraphInstantiateWithFlags(&exec, reinterpret_cast<CUgraph>(30 * kMiB), 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuGraphInstantiateWithFlags(&exec, reinterpret_cast<CUgraph>(30 * kMiB), 0),
+            CUDA_SUCCESS);
   EXPECT_EQ(Held(0, Kind::kGraph), 0u);
   ASSERT_EQ(cuGraphLaunch(exec, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(0, Kind::kGraph), 30 * kMiB);
-  EXPECT_EQ(cuGraphInstantiateWithFlags(&large, reinterpret_cast<CUgraph>(80 * kMiB), 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuGraphInstantiateWithFlags(&large, reinterpret_cast<CUgraph>(80 * kMiB), 0),
+            CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(large, nullptr);
   Same();
   ASSERT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
@@ -324,7 +331,8 @@ TEST_F(Memory, AProcessWithoutASlotGetsNoMemory) {
   const pid_t pid = fork();
   if (pid == 0) {
     CUcontext context = nullptr;
-    const bool none = cuCtxCreate_v4(&context, nullptr, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY && context == nullptr;
+    const bool none =
+        cuCtxCreate_v4(&context, nullptr, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY && context == nullptr;
     _exit(none ? 0 : 1);
   }
   int status = 0;
@@ -340,7 +348,8 @@ TEST_F(Memory, PoolsAreChargedByWhatTheyReserve) {
   ASSERT_EQ(cuMemAllocAsync(&p, 30 * kMiB, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB);
   ASSERT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB) << "the pool holds it until the stream is synchronised";
+  EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB)
+      << "the pool holds it until the stream is synchronised";
   ASSERT_EQ(cuMemAllocAsync(&q, 20 * kMiB, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB);
   ASSERT_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
@@ -357,7 +366,8 @@ TEST_F(Memory, APoolCannotGrowPastTheLimitAndGivesBackBeforeOthersAreRefused) {
   EXPECT_EQ(q, 4u);
   Same();
   ASSERT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemAlloc_v2(&q, 48 * kMiB), CUDA_SUCCESS) << "what the pool holds in vain is not in the way";
+  ASSERT_EQ(cuMemAlloc_v2(&q, 48 * kMiB), CUDA_SUCCESS)
+      << "what the pool holds in vain is not in the way";
   Same();
   cuMemFree_v2(q);
 }
@@ -396,12 +406,14 @@ TEST_F(Memory, PhysicalMemoryLivesUntilLastHandleAndMapping) {
   const CUmemAllocationProp prop = OnDevice(1);
   CUmemGenericAllocationHandle h = 0, again = 0;
   ASSERT_EQ(cuMemCreate(&h, 16 * kMiB, &prop, 0), CUDA_SUCCESS);
-  EXPECT_EQ(Held(1, Kind::kVmm), 16 * kMiB) << "charged to the location, not to the current context's card";
+  EXPECT_EQ(Held(1, Kind::kVmm), 16 * kMiB)
+      << "charged to the location, not to the current context's card";
   ASSERT_EQ(cuMemMap(0x7000000000, 16 * kMiB, 0, h, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuMemMap(0x7001000000, 16 * kMiB, 0, h, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuMemRelease(h), CUDA_SUCCESS);
   EXPECT_EQ(Held(1, Kind::kVmm), 16 * kMiB);
-  ASSERT_EQ(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(0x7000000000 + 5 * kMiB)), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(0x7000000000 + 5 * kMiB)),
+            CUDA_SUCCESS);
   ASSERT_EQ(cuMemUnmap(0x7000000000, 32 * kMiB), CUDA_SUCCESS);
   EXPECT_EQ(Held(1, Kind::kVmm), 16 * kMiB) << "the retained handle holds it";
   Same();
@@ -540,10 +552,13 @@ TEST_F(Memory, ThreadsMixAllFamilies) {
         const int what = random() % 4;
         std::uint64_t made = 0;
         CUresult r = CUDA_ERROR_UNKNOWN;
-        const std::uint64_t size = random() % 3 == 0 ? 1 + random() % (8 * kMiB) : 1 + random() % 9000;
+        const std::uint64_t size =
+            random() % 3 == 0 ? 1 + random() % (8 * kMiB) : 1 + random() % 9000;
         if (what < 2) r = cuMemAlloc_v2(reinterpret_cast<CUdeviceptr*>(&made), size);
         if (what == 2) r = cuMemAllocAsync(reinterpret_cast<CUdeviceptr*>(&made), size, nullptr);
-        if (what == 3) r = cuMemCreate(reinterpret_cast<CUmemGenericAllocationHandle*>(&made), 2 * kMiB, &prop, 0);
+        if (what == 3)
+          r = cuMemCreate(reinterpret_cast<CUmemGenericAllocationHandle*>(&made), 2 * kMiB, &prop,
+                          0);
         if (r == CUDA_SUCCESS) {
           live.emplace_back(what, made);
         } else if (r != CUDA_ERROR_OUT_OF_MEMORY) {
@@ -553,7 +568,9 @@ TEST_F(Memory, ThreadsMixAllFamilies) {
         while (!live.empty() && (live.size() > 20 || random() % 2 == 0)) {
           const auto [kind, value] = live.back();
           live.pop_back();
-          const CUresult freed = kind == 3 ? cuMemRelease(value) : kind == 2 ? cuMemFreeAsync(value, nullptr) : cuMemFree_v2(value);
+          const CUresult freed = kind == 3   ? cuMemRelease(value)
+                                 : kind == 2 ? cuMemFreeAsync(value, nullptr)
+                                             : cuMemFree_v2(value);
           if (freed != CUDA_SUCCESS) passed = true;
         }
         std::size_t free = 0, total = 0;
@@ -583,7 +600,8 @@ TEST_F(Memory, ProcessesRaceAtTheLimitAndNeverPassIt) {
       for (int i = 0; i < 5000 && !bad; ++i) {
         CUdeviceptr p = 0;
         const CUresult r = cuMemAlloc_v2(&p, 1 + random() % (40 * kMiB));
-        bad = LedgerBytes(0) > base_ + 4 * kContextBytes + 64 * kMiB || (r != CUDA_SUCCESS && r != CUDA_ERROR_OUT_OF_MEMORY);
+        bad = LedgerBytes(0) > base_ + 4 * kContextBytes + 64 * kMiB ||
+              (r != CUDA_SUCCESS && r != CUDA_ERROR_OUT_OF_MEMORY);
         if (r == CUDA_SUCCESS) bad = bad || cuMemFree_v2(p) != CUDA_SUCCESS;
       }
       _exit(bad ? 1 : 0);

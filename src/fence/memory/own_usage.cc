@@ -8,7 +8,8 @@
 namespace tessera::fence {
 namespace {
 
-constexpr std::uint64_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO: pids here are those that the driver knows
+constexpr std::uint64_t kInitialPidNamespace =
+    0xEFFFFFFC;  // PROC_PID_INIT_INO: pids here are those that the driver knows
 constexpr unsigned kMostProcesses = 512;
 // Contexts of today's cards take 100 to 600 MiB; more is not believed.
 constexpr std::uint64_t kMostOfOneContext = std::uint64_t{4} << 30;
@@ -19,7 +20,8 @@ void UuidText(const contract::PolicyCard& card, char* buffer, std::size_t bytes)
   text << ((card.flags & contract::kCardIsMig) != 0 ? "MIG-" : "GPU-");
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text << "-";
-    const char pair[2] = {"0123456789abcdef"[card.uuid[i] >> 4], "0123456789abcdef"[card.uuid[i] & 15]};
+    const char pair[2] = {"0123456789abcdef"[card.uuid[i] >> 4],
+                          "0123456789abcdef"[card.uuid[i] & 15]};
     text << std::string_view(pair, 2);
   }
 }
@@ -37,7 +39,8 @@ bool AskDriver(int card, unsigned pid, std::uint64_t* bytes) {
   UuidText(TheSlice().policy.Card(static_cast<std::uint32_t>(card)), uuid, sizeof uuid);
   nvmlDevice_t device;
   if (real::nvmlDeviceGetHandleByUUID(uuid, &device) != NVML_SUCCESS) return false;
-  auto* processes = static_cast<nvmlProcessInfo_t*>(os::MapPrivate(kMostProcesses * sizeof(nvmlProcessInfo_t)));
+  auto* processes =
+      static_cast<nvmlProcessInfo_t*>(os::MapPrivate(kMostProcesses * sizeof(nvmlProcessInfo_t)));
   if (processes == nullptr) return false;
   unsigned count = kMostProcesses;
   bool found = false;
@@ -90,9 +93,12 @@ bool SettleByDriver(int card, std::uint32_t record) {
     ChargeTaken(card, Kind::kContext, driver - known);
     AddContextBytes(record, driver - known);
   } else if (known > driver) {
-    // Less may also mean that another thread has reserved what the driver is about to give: the context itself stays charged.
-    const std::uint64_t has = ContextBytes(record), floor = ExpectedContextBytes(card), above = has > floor ? has - floor : 0;
-    Refund(card, Kind::kContext, TakeContextBytes(record, known - driver < above ? known - driver : above));
+    // Less may also mean that another thread has reserved what the driver is about to give: the
+    // context itself stays charged.
+    const std::uint64_t has = ContextBytes(record), floor = ExpectedContextBytes(card),
+                        above = has > floor ? has - floor : 0;
+    Refund(card, Kind::kContext,
+           TakeContextBytes(record, known - driver < above ? known - driver : above));
   }
   return true;
 }
@@ -112,7 +118,9 @@ void RememberContextBytes(int card, std::uint64_t bytes) {
 
 std::uint64_t ProbeContextBytes(CUcontext context, CUdevice device) {
   CUcontext former = nullptr;
-  if (real::cuCtxGetCurrent(&former) != CUDA_SUCCESS || real::cuCtxSetCurrent(context) != CUDA_SUCCESS) return 0;
+  if (real::cuCtxGetCurrent(&former) != CUDA_SUCCESS ||
+      real::cuCtxSetCurrent(context) != CUDA_SUCCESS)
+    return 0;
   std::uint64_t bytes = 0;
   const Growth growth({CardOfDevice(device), 0, device});
   CUcontext probe = nullptr;
@@ -131,7 +139,8 @@ std::uint64_t ProbeContextBytes(CUcontext context, CUdevice device) {
 Growth::Growth(const Place& place) : place_(place) {
   if (place.card < 0) return;
   std::uint64_t again = 0;
-  slice_word_ = contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(place.card)).total);
+  slice_word_ =
+      contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(place.card)).total);
   usable_ = Free(&free_) && Free(&again) && free_ == again;
 }
 
@@ -151,7 +160,9 @@ std::uint64_t Growth::Measure(std::uint64_t most) const {
   std::uint64_t now = 0, again = 0;
   if (!usable_ || !Free(&now) || !Free(&again) || now != again || now >= free_) return 0;
   // Another thread or process of this slice allocated meanwhile.
-  if (contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(place_.card)).total) != slice_word_) return 0;
+  if (contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(place_.card)).total) !=
+      slice_word_)
+    return 0;
   const std::uint64_t grown = free_ - now;
   return grown <= most ? grown : 0;
 }

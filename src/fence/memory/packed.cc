@@ -13,7 +13,8 @@ std::uint64_t Blocks(std::uint32_t context, Change&& change) {
   std::uint64_t old = __atomic_load_n(&place, __ATOMIC_RELAXED), now;
   do {
     now = change(old);
-  } while (!__atomic_compare_exchange_n(&place, &old, now, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  } while (
+      !__atomic_compare_exchange_n(&place, &old, now, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
   const std::uint64_t before = RoundToBlocks(old), after = RoundToBlocks(now);
   return before > after ? before - after : after - before;
 }

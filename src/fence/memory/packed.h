@@ -1,4 +1,5 @@
-// Small arrays share blocks of 2 MiB of their context, but no program learns their addresses. They are charged for the fewest blocks that hold them.
+// Small arrays share blocks of 2 MiB of their context, but no program learns their addresses. They
+// are charged for the fewest blocks that hold them.
 //
 // Thread safety: every function from any thread.
 #pragma once

@@ -95,7 +95,8 @@ void RetainPhysical(std::uint64_t handle, std::uint64_t address) {
   }
   if (mapping == nullptr) return;
   Record* record = g_records.Find(mapping->record);
-  if (record != nullptr && g_handles.Insert(handle, {mapping->record, 1}) != nullptr) ++record->references;
+  if (record != nullptr && g_handles.Insert(handle, {mapping->record, 1}) != nullptr)
+    ++record->references;
 }
 
 Released BeginRelease(std::uint64_t handle) {
@@ -133,7 +134,8 @@ void MapPhysical(std::uint64_t address, std::uint64_t bytes, std::uint64_t handl
   if (!guard) return;
   const Handle* known = g_handles.Find(handle);
   Record* record = known == nullptr ? nullptr : g_records.Find(known->record);
-  if (record != nullptr && g_mappings.Insert(address, {bytes, known->record}) != nullptr) ++record->references;
+  if (record != nullptr && g_mappings.Insert(address, {bytes, known->record}) != nullptr)
+    ++record->references;
 }
 
 void UnmapPhysical(std::uint64_t address, std::uint64_t bytes) {
@@ -142,7 +144,8 @@ void UnmapPhysical(std::uint64_t address, std::uint64_t bytes) {
     {
       Guard guard;
       if (!guard || bytes == 0) return;
-      // Mappings follow one another without a gap, except where unknown ones (imported memory) stand between.
+      // Mappings follow one another without a gap, except where unknown ones (imported memory)
+      // stand between.
       std::uint64_t base = address;
       if (g_mappings.Find(address) == nullptr) {
         base = g_mappings.FindIf([&](std::uint64_t start, const Mapping&) {

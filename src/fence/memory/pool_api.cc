@@ -23,8 +23,8 @@ bool IsCapturing(CUstream stream, decltype(real::cuStreamIsCapturing) ask) {
 }
 
 template <typename Allocate>
-CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, const Place& place, CUstream stream,
-                      Allocate&& allocate) {
+CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, const Place& place,
+                      CUstream stream, Allocate&& allocate) {
   if (pool == nullptr || place.card == kUnknownCard || IsUncharged(pool)) return allocate(out);
   if (place.card == kForeignCard || size > kMaxAllocation) return Refuse(place.card, size);
   const std::uint32_t record = PoolRecord(pool, place.card);
@@ -59,21 +59,26 @@ CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, c
 
 CUmemoryPool CurrentPool(const Place& place) {
   CUmemoryPool pool = nullptr;
-  if (place.device < 0 || real::cuDeviceGetMemPool(&pool, place.device) != CUDA_SUCCESS) return nullptr;
+  if (place.device < 0 || real::cuDeviceGetMemPool(&pool, place.device) != CUDA_SUCCESS)
+    return nullptr;
   return pool;
 }
 
-CUresult AllocateAsync(CUdeviceptr* out, size_t size, CUstream stream, decltype(real::cuMemAllocAsync) call,
+CUresult AllocateAsync(CUdeviceptr* out, size_t size, CUstream stream,
+                       decltype(real::cuMemAllocAsync) call,
                        decltype(real::cuStreamIsCapturing) ask) {
-  if (!Fenced() || out == nullptr || size == 0 || IsCapturing(stream, ask)) return call(out, size, stream);
+  if (!Fenced() || out == nullptr || size == 0 || IsCapturing(stream, ask))
+    return call(out, size, stream);
   const Place place = PlaceOfStream(stream);
   return AllocateFrom(out, size, CurrentPool(place), place, stream,
                       [&](CUdeviceptr* pointer) { return call(pointer, size, stream); });
 }
 
 CUresult AllocateFromPool(CUdeviceptr* out, size_t size, CUmemoryPool pool, CUstream stream,
-                          decltype(real::cuMemAllocFromPoolAsync) call, decltype(real::cuStreamIsCapturing) ask) {
-  if (!Fenced() || out == nullptr || size == 0 || IsCapturing(stream, ask)) return call(out, size, pool, stream);
+                          decltype(real::cuMemAllocFromPoolAsync) call,
+                          decltype(real::cuStreamIsCapturing) ask) {
+  if (!Fenced() || out == nullptr || size == 0 || IsCapturing(stream, ask))
+    return call(out, size, pool, stream);
   return AllocateFrom(out, size, pool, PlaceOfStream(stream), stream,
                       [&](CUdeviceptr* pointer) { return call(pointer, size, pool, stream); });
 }
@@ -94,12 +99,16 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream st
   return AllocateAsync(dptr, bytesize, stream, real::cuMemAllocAsync, real::cuStreamIsCapturing);
 }
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
-  return AllocateAsync(dptr, bytesize, stream, real::cuMemAllocAsync_ptsz, real::cuStreamIsCapturing_ptsz);
+  return AllocateAsync(dptr, bytesize, stream, real::cuMemAllocAsync_ptsz,
+                       real::cuStreamIsCapturing_ptsz);
 }
-CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
-  return AllocateFromPool(dptr, bytesize, pool, stream, real::cuMemAllocFromPoolAsync, real::cuStreamIsCapturing);
+CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                         CUstream stream) {
+  return AllocateFromPool(dptr, bytesize, pool, stream, real::cuMemAllocFromPoolAsync,
+                          real::cuStreamIsCapturing);
 }
-CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream) {
+CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                              CUstream stream) {
   return AllocateFromPool(dptr, bytesize, pool, stream, real::cuMemAllocFromPoolAsync_ptsz,
                           real::cuStreamIsCapturing_ptsz);
 }
@@ -137,7 +146,8 @@ CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 }
 
 // A lower release threshold lets memory go, now or at the next synchronisation.
-CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                       void* value) {
   const CUresult result = real::cuMemPoolSetAttribute(pool, attribute, value);
   if (result != CUDA_SUCCESS || !Fenced()) return result;
   if (const std::uint32_t record = PoolRecord(pool, kUnknownCard); record != 0) {
@@ -147,7 +157,8 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute at
   return result;
 }
 
-CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CUmemAllocationHandleType type,
+CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle,
+                                                    CUmemAllocationHandleType type,
                                                     unsigned long long flags) {
   const CUresult result = real::cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
   if (result == CUDA_SUCCESS && Fenced()) NoteImportedPool(*pool);

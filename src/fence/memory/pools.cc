@@ -36,13 +36,15 @@ std::uint32_t Lookup(std::uint64_t key) {
   return 0;
 }
 
-// Records are never given up in the middle: a destroyed pool's record is renamed when its handle comes back.
+// Records are never given up in the middle: a destroyed pool's record is renamed when its handle
+// comes back.
 std::uint32_t Make(std::uint64_t key, int card, State state) {
   ResetOnFork(Reset);
   for (std::uint32_t i = 1; i < kRecords; ++i) {
     Pool& pool = g_pools[i];
     std::uint64_t expected = 0;
-    if (__atomic_compare_exchange_n(&pool.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    if (__atomic_compare_exchange_n(&pool.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE)) {
       pool.card = card;
       pool.state = state;
       __atomic_store_n(&pool.key, key, __ATOMIC_RELEASE);
@@ -51,7 +53,8 @@ std::uint32_t Make(std::uint64_t key, int card, State state) {
     if (expected == key) return i;
     constexpr std::uint64_t kIdle = ~std::uint64_t{0};
     expected = kIdle;
-    if (__atomic_compare_exchange_n(&pool.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    if (__atomic_compare_exchange_n(&pool.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE)) {
       pool.card = card;
       __atomic_store_n(&pool.state, static_cast<std::uint32_t>(state), __ATOMIC_RELAXED);
       __atomic_store_n(&pool.dirty, 0u, __ATOMIC_RELAXED);
@@ -69,7 +72,9 @@ CUmemoryPool Handle(const Pool& pool) {
 
 bool Reserved(const Pool& pool, std::uint64_t* bytes) {
   cuuint64_t reserved = 0;
-  if (real::cuMemPoolGetAttribute(Handle(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) != CUDA_SUCCESS) return false;
+  if (real::cuMemPoolGetAttribute(Handle(pool), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
+      CUDA_SUCCESS)
+    return false;
   *bytes = reserved;
   return true;
 }
@@ -115,8 +120,12 @@ std::uint32_t PoolRecord(CUmemoryPool pool, int card) {
   return record != 0 && g_pools[record].state == kCharged ? record : 0;
 }
 
-void NoteImportedPool(CUmemoryPool pool) { Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged); }
-void NoteHostPool(CUmemoryPool pool) { Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged); }
+void NoteImportedPool(CUmemoryPool pool) {
+  Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged);
+}
+void NoteHostPool(CUmemoryPool pool) {
+  Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged);
+}
 
 bool IsUncharged(CUmemoryPool pool) {
   const std::uint32_t record = Lookup(reinterpret_cast<std::uint64_t>(pool));
@@ -128,8 +137,10 @@ int PoolCard(std::uint32_t record) { return g_pools[record].card; }
 bool PoolIdle(std::uint32_t record, std::uint64_t bytes) {
   cuuint64_t reserved = 0, used = 0;
   const CUmemoryPool pool = Handle(g_pools[record]);
-  return real::cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) == CUDA_SUCCESS &&
-         real::cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS &&
+  return real::cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
+             CUDA_SUCCESS &&
+         real::cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ==
+             CUDA_SUCCESS &&
          reserved >= used + bytes;
 }
 
@@ -167,7 +178,8 @@ void PoolFreed(std::uint32_t record) {
 
 void PoolMayShrink(std::uint32_t record) {
   __atomic_store_n(&g_pools[record].dirty, 1u, __ATOMIC_RELAXED);
-  if (__atomic_load_n(&g_dirty, __ATOMIC_RELAXED) == 0) __atomic_store_n(&g_dirty, 1u, __ATOMIC_RELEASE);
+  if (__atomic_load_n(&g_dirty, __ATOMIC_RELAXED) == 0)
+    __atomic_store_n(&g_dirty, 1u, __ATOMIC_RELEASE);
 }
 
 void PoolDestroyed(std::uint32_t record) {

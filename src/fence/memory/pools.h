@@ -1,4 +1,5 @@
-// Memory pools of this process: charged by what they have reserved, in use or not. Imported pools are another process' memory.
+// Memory pools of this process: charged by what they have reserved, in use or not. Imported pools
+// are another process' memory.
 //
 // Thread safety: every function from any thread; no lock is held across a driver call.
 #pragma once
@@ -9,15 +10,18 @@
 
 namespace tessera::fence {
 
-// The record of a pool that is on a card of the slice; 0 for one that is not charged (host memory, imported).
+// The record of a pool that is on a card of the slice; 0 for one that is not charged (host memory,
+// imported).
 std::uint32_t PoolRecord(CUmemoryPool pool, int card);
 void NoteImportedPool(CUmemoryPool pool);
 void NoteHostPool(CUmemoryPool pool);
-// An allocation of the pool was freed: the pool may have given memory back, now or at the next synchronisation.
+// An allocation of the pool was freed: the pool may have given memory back, now or at the next
+// synchronisation.
 void PoolFreed(std::uint32_t record);
 // The same after its release threshold was changed.
 void PoolMayShrink(std::uint32_t record);
-// Makes the books follow what pools have given back since something was freed. Cheap when nothing was.
+// Makes the books follow what pools have given back since something was freed. Cheap when nothing
+// was.
 bool PoolsDirty();
 void SettleDirtyPools();
 // Every pool of the card, after its contexts were reset.

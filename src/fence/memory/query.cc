@@ -1,4 +1,5 @@
-// What a program is told about memory: its slice. The driver is asked first, so that its errors and its checks stay.
+// What a program is told about memory: its slice. The driver is asked first, so that its errors and
+// its checks stay.
 #include "charge/charge.h"
 #include "memory/contexts.h"
 #include "memory/live.h"
@@ -30,14 +31,16 @@ void ShowSlice(T* free, T* total) {
   const int card = CurrentCard();
   if (card == kUnknownCard) return;
   const Figures figures = card == kForeignCard ? Figures{} : CardFigures(card);
-  if (free != nullptr) *free = Least(*free, figures.used < figures.limit ? figures.limit - figures.used : 0);
+  if (free != nullptr)
+    *free = Least(*free, figures.used < figures.limit ? figures.limit - figures.used : 0);
   if (total != nullptr && card >= 0) *total = Least(*total, figures.limit);
 }
 
 template <typename T>
 void ShowTotal(T* bytes, CUdevice device) {
   const int card = CardOfDevice(device);
-  if (card >= 0) *bytes = Least(*bytes, TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card)));
+  if (card >= 0)
+    *bytes = Least(*bytes, TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card)));
 }
 
 bool Shown() { return AttachSlice() == Mode::kFenced; }

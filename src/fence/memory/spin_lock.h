@@ -1,7 +1,9 @@
-// The lock of one shard: taken with one instruction, given back with a store, never held across a call into driver or kernel.
+// The lock of one shard: taken with one instruction, given back with a store, never held across a
+// call into driver or kernel.
 //
-// Invariant: every wait is bounded. A holder that was stopped (a debugger, SIGSTOP to one thread) delays others by at most kPatienceNs
-// each; then they do without, and say so by their return value.
+// Invariant: every wait is bounded. A holder that was stopped (a debugger, SIGSTOP to one thread)
+// delays others by at most kPatienceNs each; then they do without, and say so by their return
+// value.
 #pragma once
 
 #include <cstdint>

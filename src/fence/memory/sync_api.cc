@@ -1,4 +1,5 @@
-// At a synchronisation the driver gives back what pools hold in vain: the books follow. Costs one load where no pool is in use.
+// At a synchronisation the driver gives back what pools hold in vain: the books follow. Costs one
+// load where no pool is in use.
 #include "memory/pools.h"
 #include "real.h"
 
@@ -18,9 +19,17 @@ using namespace tessera::fence;
 extern "C" {
 
 CUresult CUDAAPI cuCtxSynchronize() { return After(real::cuCtxSynchronize()); }
-CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext context) { return After(real::cuCtxSynchronize_v2(context)); }
-CUresult CUDAAPI cuEventSynchronize(CUevent event) { return After(real::cuEventSynchronize(event)); }
-CUresult CUDAAPI cuStreamSynchronize(CUstream stream) { return After(real::cuStreamSynchronize(stream)); }
-CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream) { return After(real::cuStreamSynchronize_ptsz(stream)); }
+CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext context) {
+  return After(real::cuCtxSynchronize_v2(context));
+}
+CUresult CUDAAPI cuEventSynchronize(CUevent event) {
+  return After(real::cuEventSynchronize(event));
+}
+CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
+  return After(real::cuStreamSynchronize(stream));
+}
+CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream) {
+  return After(real::cuStreamSynchronize_ptsz(stream));
+}
 
 }  // extern "C"

@@ -1,4 +1,5 @@
-// cuMemCreate and its kin. A handle that is not known here (imported, host memory, multicast) goes to the driver untouched.
+// cuMemCreate and its kin. A handle that is not known here (imported, host memory, multicast) goes
+// to the driver untouched.
 #include "memory/live.h"
 #include "memory/physical.h"
 #include "real.h"
@@ -7,9 +8,10 @@ using namespace tessera::fence;
 
 extern "C" {
 
-CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CUmemAllocationProp* prop,
-                             unsigned long long flags) {
-  if (!Fenced() || handle == nullptr || prop == nullptr || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                             const CUmemAllocationProp* prop, unsigned long long flags) {
+  if (!Fenced() || handle == nullptr || prop == nullptr ||
+      prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return real::cuMemCreate(handle, size, prop, flags);
   }
   const int card = CardOfDevice(prop->location.id);
@@ -43,12 +45,13 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
   const CUresult result = real::cuMemRetainAllocationHandle(handle, address);
-  if (result == CUDA_SUCCESS && Fenced()) RetainPhysical(*handle, reinterpret_cast<std::uint64_t>(address));
+  if (result == CUDA_SUCCESS && Fenced())
+    RetainPhysical(*handle, reinterpret_cast<std::uint64_t>(address));
   return result;
 }
 
-CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                          unsigned long long flags) {
+CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
   const CUresult result = real::cuMemMap(pointer, size, offset, handle, flags);
   if (result == CUDA_SUCCESS && Fenced()) MapPhysical(pointer, size, handle);
   return result;

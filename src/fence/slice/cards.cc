@@ -18,8 +18,9 @@ std::uint64_t Hash(const std::uint8_t (&uuid)[16]) {
   return hash | 1;
 }
 
-// With HAMi's variables a card's limit goes by its index in the container. CUDA_VISIBLE_DEVICES may hide some of them from this
-// process: where it is a list of numbers, the device's index in the container stands in the list.
+// With HAMi's variables a card's limit goes by its index in the container. CUDA_VISIBLE_DEVICES may
+// hide some of them from this process: where it is a list of numbers, the device's index in the
+// container stands in the list.
 std::uint32_t IndexInContainer(std::uint32_t device) {
   const char* list = os::Environment("CUDA_VISIBLE_DEVICES");
   if (list == nullptr) return device;
@@ -48,18 +49,22 @@ bool IsCard(std::uint32_t i, std::uint64_t key, bool may_claim) {
   return seen == key;
 }
 
-// All processes of the user share one ledger and may number the cards differently: the UUID decides, the index only proposes.
+// All processes of the user share one ledger and may number the cards differently: the UUID
+// decides, the index only proposes.
 int CardByKey(std::uint64_t key, std::uint32_t proposed) {
   const Slice& slice = TheSlice();
   for (std::uint32_t i = 0; i < contract::kMaxCards; ++i) {
     if (IsCard(i, key, false)) return static_cast<int>(i);
   }
-  if (proposed < contract::kMaxCards && IsCard(proposed, key, true)) return static_cast<int>(proposed);
-  const std::uint64_t limit = proposed < contract::kMaxCards ? slice.policy.LimitBytes(proposed) : 0;
+  if (proposed < contract::kMaxCards && IsCard(proposed, key, true))
+    return static_cast<int>(proposed);
+  const std::uint64_t limit =
+      proposed < contract::kMaxCards ? slice.policy.LimitBytes(proposed) : 0;
   for (const bool same_limit : {true, false}) {
     for (std::uint32_t i = 0; i < contract::kMaxCards; ++i) {
       const std::uint64_t other = slice.policy.LimitBytes(i);
-      if ((same_limit ? other == limit : other < limit) && IsCard(i, key, true)) return static_cast<int>(i);
+      if ((same_limit ? other == limit : other < limit) && IsCard(i, key, true))
+        return static_cast<int>(i);
     }
   }
   return kForeignCard;

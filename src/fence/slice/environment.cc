@@ -35,8 +35,8 @@ Variable Plain(const char* base) {
 }
 
 // False after writing slice.problem.
-bool Read(const Variable& variable, LimitValue (*parse)(std::string_view), const char* legal, Slice& slice,
-          std::uint64_t* value) {
+bool Read(const Variable& variable, LimitValue (*parse)(std::string_view), const char* legal,
+          Slice& slice, std::uint64_t* value) {
   if (variable.value == nullptr) return true;
   const LimitValue parsed = parse(variable.value);
   if (parsed.error == nullptr) {
@@ -44,8 +44,8 @@ bool Read(const Variable& variable, LimitValue (*parse)(std::string_view), const
     return true;
   }
   Text(slice.problem, sizeof slice.problem)
-      << std::string_view(variable.name) << "='" << std::string_view(variable.value) << "': " << parsed.error
-      << ", legal is " << legal;
+      << std::string_view(variable.name) << "='" << std::string_view(variable.value)
+      << "': " << parsed.error << ", legal is " << legal;
   return false;
 }
 
@@ -55,8 +55,8 @@ bool ReadChoices(Slice& slice) {
   if (priority.value != nullptr) {
     const std::string_view text(priority.value);
     if (text != "0" && text != "1") {
-      Text(slice.problem, sizeof slice.problem) << std::string_view(priority.name) << "='" << text
-                                                << "', legal is 0 (high) or 1 (low)";
+      Text(slice.problem, sizeof slice.problem)
+          << std::string_view(priority.name) << "='" << text << "', legal is 0 (high) or 1 (low)";
       return false;
     }
     level = text == "0" ? 0 : 1;
@@ -85,13 +85,15 @@ void DefaultPath(char* path, std::size_t bytes) {
   std::uint64_t hash = 1469598103934665603u;  // FNV-1a over the limits
   for (const contract::PolicyCard& card : g_policy.cards) {
     for (const std::uint64_t word : {card.limit_bytes, std::uint64_t{card.compute_percent}}) {
-      for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (word >> shift & 255)) * 1099511628211u;
+      for (int shift = 0; shift < 64; shift += 8)
+        hash = (hash ^ (word >> shift & 255)) * 1099511628211u;
     }
   }
   (Text(path, bytes) << "/tmp/.tessera-ledger-" << os::UserId() << "-").Hex(hash);
 }
 
-// Opens the ledger at `path`, or makes it under another name first so that nobody ever sees a half-written one.
+// Opens the ledger at `path`, or makes it under another name first so that nobody ever sees a
+// half-written one.
 int OpenOrCreate(const char* path) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     const int existing = os::OpenNoFollow(path);
@@ -124,7 +126,8 @@ int MapLedger(const char* path, Slice& slice) {
   os::FileFacts facts;
   int result = 0;
   // A file that somebody else put there is somebody else's to change.
-  if (!os::Describe(file, &facts) || !facts.regular || facts.owner != os::UserId() || (facts.mode & 022) != 0) {
+  if (!os::Describe(file, &facts) || !facts.regular || facts.owner != os::UserId() ||
+      (facts.mode & 022) != 0) {
     result = -EPERM;
   } else if (facts.bytes < sizeof(contract::LedgerFile)) {
     result = -EINVAL;
@@ -146,7 +149,8 @@ int MapLedger(const char* path, Slice& slice) {
 Mode AttachEnvironment(Slice& slice) {
   bool any = false;
   std::uint64_t memory = contract::kMaxBytes, cores = 100;
-  const Variable all_memory = Plain(contract::kEnvHamiMemoryLimit), all_cores = Plain(contract::kEnvHamiCoreLimit);
+  const Variable all_memory = Plain(contract::kEnvHamiMemoryLimit),
+                 all_cores = Plain(contract::kEnvHamiCoreLimit);
   any = all_memory.value != nullptr || all_cores.value != nullptr;
   if (!Read(all_memory, contract::ParseMemoryLimit, contract::kLegalMemoryLimit, slice, &memory) ||
       !Read(all_cores, contract::ParseCoreLimit, contract::kLegalCoreLimit, slice, &cores)) {
@@ -181,7 +185,8 @@ Mode AttachEnvironment(Slice& slice) {
 
   char path[512];
   int result = -ENOENT;
-  if (const char* cache = os::Environment(contract::kEnvHamiSharedCache); cache != nullptr && *cache == '/') {
+  if (const char* cache = os::Environment(contract::kEnvHamiSharedCache);
+      cache != nullptr && *cache == '/') {
     Text text(path, sizeof path);
     text << std::string_view(cache) << ".tessera-" << os::UserId();
     if (!text.full()) result = MapLedger(path, slice);
@@ -195,7 +200,8 @@ Mode AttachEnvironment(Slice& slice) {
     return Mode::kFenced;
   }
   Text(slice.problem, sizeof slice.problem)
-      << std::string_view(path) << ": no ledger can be had there (errno " << static_cast<std::uint64_t>(-result)
+      << std::string_view(path) << ": no ledger can be had there (errno "
+      << static_cast<std::uint64_t>(-result)
       << "), legal is a file of this user that nobody else may write";
   return Mode::kRefused;
 }

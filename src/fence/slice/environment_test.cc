@@ -40,7 +40,8 @@ class Environment : public ::testing::Test {
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
       const std::size_t at = line.find("/tmp/.tessera-ledger-");
-      if (at != std::string::npos && line.find(" (deleted)") == std::string::npos) unlink(line.c_str() + at);
+      if (at != std::string::npos && line.find(" (deleted)") == std::string::npos)
+        unlink(line.c_str() + at);
     }
   }
   std::string Cache() const { return directory_ + "/shared.cache"; }
@@ -91,7 +92,8 @@ TEST_F(Environment, AMalformedValueIsNamedWithWhatIsLegal) {
     unsetenv(name);
   }
   Set("CUDA_DEVICE_MEMORY_LIMIT", "1g");
-  for (const auto& [name, value] : {std::pair{"CUDA_TASK_PRIORITY", "5"}, std::pair{"GPU_CORE_UTILIZATION_POLICY", "strong"}}) {
+  for (const auto& [name, value] :
+       {std::pair{"CUDA_TASK_PRIORITY", "5"}, std::pair{"GPU_CORE_UTILIZATION_POLICY", "strong"}}) {
     Set(name, value);
     EXPECT_EQ(Attach(), Mode::kRefused);
     EXPECT_NE(std::string(slice_.problem).find(name), std::string::npos) << slice_.problem;

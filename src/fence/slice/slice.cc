@@ -45,7 +45,9 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
   }
   const long policy_bytes = os::FileBytes(policy);
   void* policy_map =
-      policy_bytes < 512 ? nullptr : os::MapShared(policy, static_cast<std::size_t>(policy_bytes), os::Access::kRead);
+      policy_bytes < 512
+          ? nullptr
+          : os::MapShared(policy, static_cast<std::size_t>(policy_bytes), os::Access::kRead);
   os::Close(policy);
   const LayoutFault policy_fault = contract::OpenPolicy(
       policy_map, policy_bytes < 0 ? 0 : static_cast<std::uint64_t>(policy_bytes), &slice.policy);
@@ -60,9 +62,10 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
     return Mode::kRefused;
   }
   const long ledger_bytes = os::FileBytes(ledger);
-  void* ledger_map = ledger_bytes < 512
-                         ? nullptr
-                         : os::MapShared(ledger, static_cast<std::size_t>(ledger_bytes), os::Access::kReadWrite);
+  void* ledger_map =
+      ledger_bytes < 512
+          ? nullptr
+          : os::MapShared(ledger, static_cast<std::size_t>(ledger_bytes), os::Access::kReadWrite);
   os::Close(ledger);
   const LayoutFault ledger_fault = contract::OpenLedger(
       ledger_map, ledger_bytes < 0 ? 0 : static_cast<std::uint64_t>(ledger_bytes), &slice.ledger);
@@ -79,7 +82,8 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
 }
 
 Mode Find(Slice& slice) {
-  if (const Mode mode = AttachDirectory(contract::kSliceDir, slice); mode != Mode::kUnknown) return mode;
+  if (const Mode mode = AttachDirectory(contract::kSliceDir, slice); mode != Mode::kUnknown)
+    return mode;
   if (const char* directory = os::Environment(contract::kEnvSliceDir); directory != nullptr) {
     const Mode mode = AttachDirectory(directory, slice);
     if (mode != Mode::kUnknown) return mode;

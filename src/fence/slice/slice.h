@@ -2,10 +2,11 @@
 //
 //   if (AttachSlice() == Mode::kFenced) ... TheSlice().policy.LimitBytes(card) ...
 //
-// Sources, first match wins: /run/tessera/policy; the directory that TESSERA_SLICE_DIR names; HAMi's variables; none (inert).
-// Thread safety: every function from any thread. A forked child keeps the mappings and claims a slot of its own at its first
-// charge. No driver call is made here.
-// Errors: a slice that is meant but cannot be used gives Mode::kRefused and one line in SliceProblem(): then nothing is granted.
+// Sources, first match wins: /run/tessera/policy; the directory that TESSERA_SLICE_DIR names;
+// HAMi's variables; none (inert). Thread safety: every function from any thread. A forked child
+// keeps the mappings and claims a slot of its own at its first charge. No driver call is made here.
+// Errors: a slice that is meant but cannot be used gives Mode::kRefused and one line in
+// SliceProblem(): then nothing is granted.
 #pragma once
 
 #include <cstdint>
@@ -40,15 +41,18 @@ const Slice& TheSlice();
 // Why the slice is refused, in one line: what, its value, what is legal. Empty in other modes.
 const char* SliceProblem();
 
-// This process' lines in the ledger for a card; nullptr when all slots are taken by the living (counted there).
+// This process' lines in the ledger for a card; nullptr when all slots are taken by the living
+// (counted there).
 contract::SlotCard* OwnSlot(std::uint32_t card);
 // This process' slot as a whole, without claiming one; nullptr before the first charge.
 contract::LedgerSlot* OwnSlotOrNull();
 
-// Looks for dead processes and takes them out of the books. `every_ns` 0: now; otherwise only if nobody did for so long.
+// Looks for dead processes and takes them out of the books. `every_ns` 0: now; otherwise only if
+// nobody did for so long.
 void SweepSlice(std::uint64_t every_ns);
 
-// True when the process that a slot's owner word names is gone. "Alive" where this process cannot see it (another pid namespace).
+// True when the process that a slot's owner word names is gone. "Alive" where this process cannot
+// see it (another pid namespace).
 bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner);
 
 // Runs `reset` in every forked child, after the slice has been put in order there.

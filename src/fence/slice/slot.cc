@@ -1,4 +1,5 @@
-// This process' slot in the ledger: claimed at the first charge, again after a fork, taken over after an exec.
+// This process' slot in the ledger: claimed at the first charge, again after a fork, taken over
+// after an exec.
 #include <elf.h>
 #include <link.h>
 
@@ -25,7 +26,9 @@ extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;  // made
 std::uint32_t HooksActive() {
   std::uint32_t count = 0;
   for (EntryIndex entry = 0; entry < EntryCount(); ++entry) {
-    if (EntryLibrary(entry) == Library::kCuda && IsHooked(entry) && DriverFunction(entry) != nullptr) ++count;
+    if (EntryLibrary(entry) == Library::kCuda && IsHooked(entry) &&
+        DriverFunction(entry) != nullptr)
+      ++count;
   }
   return count;
 }
@@ -33,7 +36,8 @@ std::uint32_t HooksActive() {
 // The first bytes of the library's build id as hexadecimal text; empty where it was linked without.
 void BuildId(char (&text)[24]) {
   const char* base = reinterpret_cast<const char*>(&__ehdr_start);
-  // The whole image lies behind this symbol, which is declared as its header only: the compiler must not take that for its size.
+  // The whole image lies behind this symbol, which is declared as its header only: the compiler
+  // must not take that for its size.
   asm("" : "+r"(base));
   const auto* headers = reinterpret_cast<const ElfW(Phdr)*>(base + __ehdr_start.e_phoff);
   for (int i = 0; i < __ehdr_start.e_phnum; ++i) {
@@ -48,7 +52,8 @@ void BuildId(char (&text)[24]) {
       std::memcpy(&note, at, sizeof note);
       const char* name = at + sizeof note;
       const char* bytes = name + (note.n_namesz + 3) / 4 * 4;
-      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+          std::memcmp(name, "GNU", 4) == 0) {
         for (unsigned k = 0; k < note.n_descsz && k < 11; ++k) {
           const auto byte = static_cast<unsigned char>(bytes[k]);
           text[2 * k] = "0123456789abcdef"[byte >> 4];
@@ -61,7 +66,8 @@ void BuildId(char (&text)[24]) {
   }
 }
 
-// Who this process is. Filled under g_claim_lock, or by whoever sweeps first: the values are the same.
+// Who this process is. Filled under g_claim_lock, or by whoever sweeps first: the values are the
+// same.
 struct Self {
   std::uint64_t owner = 0;  // atomic; 0 = not known yet
   std::uint64_t pid_namespace = 0;
@@ -81,8 +87,9 @@ Self ReadSelf() {
   self.sees_processes = stat.ok && shown == pid;
   self.pid_namespace = os::PidNamespace();
   self.stack_start = self.sees_processes ? stat.stack_start : 0;
-  self.owner = contract::MakeOwner(static_cast<std::uint64_t>(pid),
-                                   self.sees_processes ? stat.start_ticks : 0, contract::SlotState::kLive);
+  self.owner =
+      contract::MakeOwner(static_cast<std::uint64_t>(pid),
+                          self.sees_processes ? stat.start_ticks : 0, contract::SlotState::kLive);
   return self;
 }
 
@@ -152,7 +159,9 @@ bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner) {
   const os::ProcessStat stat = os::ReadProcessStat(pid);
   // Where /proc hides other users' processes, a signal still tells whether they are there.
   if (!stat.ok) return !os::ProcessExists(pid);
-  if (contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.start_ticks, contract::OwnerState(owner)) != owner) return true;
+  if (contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.start_ticks,
+                          contract::OwnerState(owner)) != owner)
+    return true;
   if (stat.Dead()) return true;
   if (contract::OwnerState(owner) != contract::SlotState::kLive) return false;
   const std::uint64_t stack = contract::Load(slot.stack_start);
@@ -170,7 +179,9 @@ void ResetOnFork(void (*reset)()) {
   for (auto& place : g_resets) {
     void (*expected)() = nullptr;
     if (place == reset) return;
-    if (__atomic_compare_exchange_n(&place, &expected, reset, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+    if (__atomic_compare_exchange_n(&place, &expected, reset, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+      return;
   }
 }
 

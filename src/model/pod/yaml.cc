@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+
 #include "base/plain_text.h"
 
 namespace tessera::model {
@@ -44,8 +45,8 @@ bool NestsTooDeep(std::string_view text) {
   return false;
 }
 
-// Document by document: yaml-cpp's own LoadAll finds ever another empty one where a token stands that begins none. Empty lines
-// in front keep the line numbers of errors.
+// Document by document: yaml-cpp's own LoadAll finds ever another empty one where a token stands
+// that begins none. Empty lines in front keep the line numbers of errors.
 std::vector<YAML::Node> LoadDocuments(std::string_view text) {
   std::vector<YAML::Node> documents;
   std::string document;
@@ -55,9 +56,12 @@ std::vector<YAML::Node> LoadDocuments(std::string_view text) {
     document.assign(lines, '\n');
   };
   while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n') == text.npos ? text.npos : text.find('\n') + 1);
+    std::string_view line =
+        text.substr(0, text.find('\n') == text.npos ? text.npos : text.find('\n') + 1);
     text.remove_prefix(line.size());
-    if (line.starts_with("---") && (line.size() == 3 || std::string_view(" \t\r\n").find(line[3]) != line.npos)) load();
+    if (line.starts_with("---") &&
+        (line.size() == 3 || std::string_view(" \t\r\n").find(line[3]) != line.npos))
+      load();
     document += line;
     ++lines;
   }

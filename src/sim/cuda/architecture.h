@@ -9,10 +9,10 @@ namespace tessera::sim {
 struct Architecture {
   int threads_per_sm;
   int blocks_per_sm;
-  int shared_per_sm;         // bytes
-  int shared_per_block;      // opt-in maximum, bytes
+  int shared_per_sm;     // bytes
+  int shared_per_block;  // opt-in maximum, bytes
   int single_double_ratio;
-  bool clusters;             // thread block clusters, tensor maps
+  bool clusters;  // thread block clusters, tensor maps
 };
 
 const Architecture& ArchitectureOf(const CardSpec& spec);

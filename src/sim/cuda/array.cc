@@ -13,11 +13,14 @@ namespace tessera::sim {
 namespace {
 
 constexpr std::uint64_t kRowAlignment = 512;  // as cuMemAllocPitch
-constexpr unsigned kKnownFlags = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
-                                 CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT | CUDA_ARRAY3D_SPARSE |
-                                 CUDA_ARRAY3D_DEFERRED_MAPPING | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
+constexpr unsigned kKnownFlags =
+    CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |
+    CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT |
+    CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
 
-bool WithoutMemory(unsigned flags) { return flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING); }
+bool WithoutMemory(unsigned flags) {
+  return flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
+}
 
 }  // namespace
 
@@ -77,18 +80,25 @@ std::uint64_t ElementBytes(CUarray_format format, unsigned channels) {
 
 CUresult LayOut(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array* array) {
   if (descriptor.Width == 0 || (descriptor.Flags & ~kKnownFlags)) return CUDA_ERROR_INVALID_VALUE;
-  if (descriptor.NumChannels != 1 && descriptor.NumChannels != 2 && descriptor.NumChannels != 4 && descriptor.Format != CU_AD_FORMAT_NV12)
+  if (descriptor.NumChannels != 1 && descriptor.NumChannels != 2 && descriptor.NumChannels != 4 &&
+      descriptor.Format != CU_AD_FORMAT_NV12)
     return CUDA_ERROR_INVALID_VALUE;
-  if ((descriptor.Flags & CUDA_ARRAY3D_CUBEMAP) && (descriptor.Width != descriptor.Height || descriptor.Depth % 6)) return CUDA_ERROR_INVALID_VALUE;
+  if ((descriptor.Flags & CUDA_ARRAY3D_CUBEMAP) &&
+      (descriptor.Width != descriptor.Height || descriptor.Depth % 6))
+    return CUDA_ERROR_INVALID_VALUE;
   array->descriptor = descriptor;
   array->element_bytes = ElementBytes(descriptor.Format, descriptor.NumChannels);
   if (array->element_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (descriptor.Width > (1u << 27) || descriptor.Height > (1u << 17) || descriptor.Depth > (1u << 15)) return CUDA_ERROR_INVALID_VALUE;
+  if (descriptor.Width > (1u << 27) || descriptor.Height > (1u << 17) ||
+      descriptor.Depth > (1u << 15))
+    return CUDA_ERROR_INVALID_VALUE;
   array->rows = std::max<std::uint64_t>(1, descriptor.Height);
   array->slices = std::max<std::uint64_t>(1, descriptor.Depth);
-  if (descriptor.Format == CU_AD_FORMAT_NV12) array->rows = array->rows * 3 / 2;  // the chroma plane below
+  if (descriptor.Format == CU_AD_FORMAT_NV12)
+    array->rows = array->rows * 3 / 2;  // the chroma plane below
   array->row_bytes = RoundUp(array->element_bytes * descriptor.Width, kRowAlignment);
-  array->bytes = RoundUp(array->row_bytes * array->rows * array->slices, 64 * 1024);  // arrays start on 64 KiB pages
+  array->bytes = RoundUp(array->row_bytes * array->rows * array->slices,
+                         64 * 1024);  // arrays start on 64 KiB pages
   return CUDA_SUCCESS;
 }
 
@@ -163,7 +173,9 @@ using namespace tessera::sim;
 
 namespace {
 
-CUDA_ARRAY3D_DESCRIPTOR To3D(const CUDA_ARRAY_DESCRIPTOR& flat) { return {flat.Width, flat.Height, 0, flat.Format, flat.NumChannels, 0}; }
+CUDA_ARRAY3D_DESCRIPTOR To3D(const CUDA_ARRAY_DESCRIPTOR& flat) {
+  return {flat.Width, flat.Height, 0, flat.Format, flat.NumChannels, 0};
+}
 
 CUresult Named(CUarray handle, Array** array) {
   *array = Find<Array>(handle);
@@ -179,10 +191,14 @@ SIM_API(cuArray3DCreate_v2)(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR* desc
   return handle && descriptor ? MakeArray(*descriptor, handle) : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuArrayCreate)(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR_v1* d) {
-  return handle && d ? MakeArray({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, handle) : CUDA_ERROR_INVALID_VALUE;
+  return handle && d ? MakeArray({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, handle)
+                     : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuArray3DCreate)(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR_v1* d) {
-  return handle && d ? MakeArray({d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags}, handle) : CUDA_ERROR_INVALID_VALUE;
+  return handle && d
+             ? MakeArray({d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags},
+                         handle)
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(cuArrayGetDescriptor_v2)(CUDA_ARRAY_DESCRIPTOR* descriptor, CUarray handle) {
@@ -205,7 +221,8 @@ SIM_API(cuArrayGetDescriptor)(CUDA_ARRAY_DESCRIPTOR_v1* descriptor, CUarray hand
   if (!descriptor) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(Named(handle, &array));
   const CUDA_ARRAY3D_DESCRIPTOR& d = array->descriptor;
-  *descriptor = {static_cast<unsigned>(d.Width), static_cast<unsigned>(d.Height), d.Format, d.NumChannels};
+  *descriptor = {static_cast<unsigned>(d.Width), static_cast<unsigned>(d.Height), d.Format,
+                 d.NumChannels};
   return CUDA_SUCCESS;
 }
 SIM_API(cuArray3DGetDescriptor)(CUDA_ARRAY3D_DESCRIPTOR_v1* descriptor, CUarray handle) {
@@ -213,27 +230,36 @@ SIM_API(cuArray3DGetDescriptor)(CUDA_ARRAY3D_DESCRIPTOR_v1* descriptor, CUarray 
   if (!descriptor) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(Named(handle, &array));
   const CUDA_ARRAY3D_DESCRIPTOR& d = array->descriptor;
-  *descriptor = {static_cast<unsigned>(d.Width), static_cast<unsigned>(d.Height), static_cast<unsigned>(d.Depth), d.Format, d.NumChannels, d.Flags};
+  *descriptor = {static_cast<unsigned>(d.Width),
+                 static_cast<unsigned>(d.Height),
+                 static_cast<unsigned>(d.Depth),
+                 d.Format,
+                 d.NumChannels,
+                 d.Flags};
   return CUDA_SUCCESS;
 }
 
 SIM_API(cuArrayDestroy)(CUarray handle) {
   Array* array = nullptr;
   SIM_TRY(Named(handle, &array));
-  if (array->parent || array->is_plane) return CUDA_ERROR_INVALID_HANDLE;  // levels and planes end with their parent
+  if (array->parent || array->is_plane)
+    return CUDA_ERROR_INVALID_HANDLE;  // levels and planes end with their parent
   SIM_TRY(SynchronizeContext(*array->context));
   DestroyArray(*array);
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS* requirements, CUarray handle, CUdevice ordinal) {
+SIM_API(cuArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS* requirements, CUarray handle,
+                                      CUdevice ordinal) {
   Array* array = nullptr;
   if (!requirements) return CUDA_ERROR_INVALID_VALUE;
   if (!FindDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   SIM_TRY(Named(handle, &array));
   *requirements = {};
-  requirements->size = RoundUp(array->bytes, array->descriptor.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING ? kUnit : 1);
-  requirements->alignment = array->descriptor.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING ? kUnit : 64 * 1024;
+  requirements->size =
+      RoundUp(array->bytes, array->descriptor.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING ? kUnit : 1);
+  requirements->alignment =
+      array->descriptor.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING ? kUnit : 64 * 1024;
   return CUDA_SUCCESS;
 }
 

@@ -25,14 +25,16 @@ struct Array {
   std::uint64_t bytes = 0;
   CUdeviceptr memory = 0;
   bool owns_memory = false;  // levels and planes share their parent's
-  bool deferred = false;     // sparse or deferred: what is mapped (tiles) pays for it, the bytes lie in pages of no card
+  bool deferred = false;  // sparse or deferred: what is mapped (tiles) pays for it, the bytes lie
+                          // in pages of no card
   bool is_plane = false;
   Mipmap* parent = nullptr;
   std::map<std::uint64_t, Physical*> tiles;  // cuMemMapArrayAsync: offset -> memory in use
   Array* planes[3] = {};
 };
 
-std::uint64_t ElementBytes(CUarray_format format, unsigned channels);  // 0 when the format is unknown
+std::uint64_t ElementBytes(CUarray_format format,
+                           unsigned channels);  // 0 when the format is unknown
 
 // Checks a descriptor and says how the array lies in memory.
 CUresult LayOut(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Array* array);
@@ -46,7 +48,8 @@ bool Backed(const Array& array);
 void DropTiles(std::map<std::uint64_t, Physical*>& tiles);
 
 // INVALID_VALUE unless the descriptor is of a sparse array.
-CUresult SparseProperties(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, std::uint64_t element_bytes, unsigned levels, CUDA_ARRAY_SPARSE_PROPERTIES* properties);
+CUresult SparseProperties(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, std::uint64_t element_bytes,
+                          unsigned levels, CUDA_ARRAY_SPARSE_PROPERTIES* properties);
 
 // Ends arrays and mipmaps of a context.
 void EndArraysOf(Context& context);

@@ -48,14 +48,17 @@ bool SameTip(const CaptureTip& a, const CaptureTip& b) { return a.node == b.node
 
 void AddTips(std::vector<CaptureTip>& tips, const std::vector<CaptureTip>& more) {
   for (const CaptureTip& tip : more) {
-    if (std::none_of(tips.begin(), tips.end(), [&](const CaptureTip& have) { return SameTip(have, tip); })) {
+    if (std::none_of(tips.begin(), tips.end(),
+                     [&](const CaptureTip& have) { return SameTip(have, tip); })) {
       tips.push_back(tip);
     }
   }
 }
 
-CUresult Begin(Stream& stream, Graph* graph, std::vector<CaptureTip> tips, CUstreamCaptureMode mode) {
-  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+CUresult Begin(Stream& stream, Graph* graph, std::vector<CaptureTip> tips,
+               CUstreamCaptureMode mode) {
+  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    return CUDA_ERROR_INVALID_VALUE;
   if (stream.legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Lock lock(GraphMutex());
   if (Capturing(stream)) return CUDA_ERROR_ILLEGAL_STATE;
@@ -89,7 +92,8 @@ std::vector<Capture*> BlockingCaptures(const Context& context) {
 }
 
 CUresult CaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                     const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* count, bool edges_asked) {
+                     const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* count,
+                     bool edges_asked) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -97,15 +101,18 @@ CUresult CaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t*
   const Capture* capture = CaptureOf(*stream);
   if (capture == nullptr) {
     // Asking about the legacy stream is refused like work on it, but harms no capture.
-    if (stream->legacy && !BlockingCaptures(*stream->context).empty()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (stream->legacy && !BlockingCaptures(*stream->context).empty())
+      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
   }
-  *status = capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *status =
+      capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (capture->invalid) return CUDA_SUCCESS;
   if (id != nullptr) *id = capture->id;
   if (graph != nullptr) *graph = capture->graph->handle;
-  // Lists that stay valid until the next change of the stream, as the interface says: one per thread.
+  // Lists that stay valid until the next change of the stream, as the interface says: one per
+  // thread.
   thread_local constinit std::vector<CUgraphNode>* node_list = nullptr;
   thread_local constinit std::vector<CUgraphEdgeData>* edge_list = nullptr;
   if (node_list == nullptr) {
@@ -120,18 +127,20 @@ CUresult CaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t*
     edge_list->push_back(tip.edge);
     plain = plain && tip.edge.type == 0 && tip.edge.from_port == 0 && tip.edge.to_port == 0;
   }
-  if (!plain && nodes != nullptr && (!edges_asked || edges == nullptr)) return CUDA_ERROR_LOSSY_QUERY;
+  if (!plain && nodes != nullptr && (!edges_asked || edges == nullptr))
+    return CUDA_ERROR_LOSSY_QUERY;
   if (nodes != nullptr) *nodes = node_list->data();
   if (edges != nullptr) *edges = plain ? nullptr : edge_list->data();
   if (count != nullptr) *count = node_list->size();
   return CUDA_SUCCESS;
 }
 
-CUresult UpdateDependencies(CUstream handle, CUgraphNode* nodes, const CUgraphEdgeData* edges, std::size_t count,
-                            unsigned flags) {
+CUresult UpdateDependencies(CUstream handle, CUgraphNode* nodes, const CUgraphEdgeData* edges,
+                            std::size_t count, unsigned flags) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
-  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (nodes == nullptr && count != 0))
+    return CUDA_ERROR_INVALID_VALUE;
   Lock lock(GraphMutex());
   Capture* capture = CaptureOf(*stream);
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
@@ -167,7 +176,8 @@ CUresult RefuseCaptured(Stream& stream) {
   if (!Capturing(stream)) return CUDA_SUCCESS;
   Lock lock(GraphMutex());
   Capture* capture = CaptureOf(stream);
-  return capture == nullptr ? CUDA_SUCCESS : Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  return capture == nullptr ? CUDA_SUCCESS
+                            : Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 CUresult RefuseLegacyCapture(Stream& stream) {
@@ -185,15 +195,17 @@ CUresult RefuseContextCaptured(Context& context) {
   Lock lock(GraphMutex());
   CUresult result = CUDA_SUCCESS;
   for (Capture* capture : Captures()) {
-    const bool here = std::any_of(capture->streams.begin(), capture->streams.end(),
-                                  [&](const Stream* stream) { return stream->context == &context; });
+    const bool here =
+        std::any_of(capture->streams.begin(), capture->streams.end(),
+                    [&](const Stream* stream) { return stream->context == &context; });
     if (here) result = Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   }
   return result;
 }
 
 CUresult ForbiddenInCapture() {
-  if (live_captures.load(std::memory_order_acquire) == 0 || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+  if (live_captures.load(std::memory_order_acquire) == 0 ||
+      thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
     return CUDA_SUCCESS;
   }
   Lock lock(GraphMutex());
@@ -201,7 +213,8 @@ CUresult ForbiddenInCapture() {
   CUresult result = CUDA_SUCCESS;
   for (Capture* capture : Captures()) {
     const bool own = capture->thread == thread && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-    const bool others = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const bool others = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                        thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (own || others) result = Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   }
   return result;
@@ -242,7 +255,8 @@ CUresult CaptureWait(Stream& stream, Event& event, bool external) {
   }
   if (event.capture_id != 0 && from == nullptr) {
     // Recorded in a capture that has ended.
-    return capture != nullptr ? Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_ERROR_CAPTURED_EVENT;
+    return capture != nullptr ? Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+                              : CUDA_ERROR_CAPTURED_EVENT;
   }
   if (from == nullptr) {
     if (capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -347,8 +361,9 @@ SIM_API(cuStreamBeginCapture)(CUstream handle) {
   return impl_cuStreamBeginCapture_v2(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-SIM_API(cuStreamBeginCaptureToGraph)(CUstream handle, CUgraph graph_handle, const CUgraphNode* nodes,
-                                     const CUgraphEdgeData* edges, std::size_t count, CUstreamCaptureMode mode) {
+SIM_API(cuStreamBeginCaptureToGraph)(CUstream handle, CUgraph graph_handle,
+                                     const CUgraphNode* nodes, const CUgraphEdgeData* edges,
+                                     std::size_t count, CUstreamCaptureMode mode) {
   Stream* stream = nullptr;
   Graph* graph = nullptr;
   SIM_TRY(FindStream(handle, &stream));
@@ -382,9 +397,9 @@ SIM_API(cuStreamEndCapture)(CUstream handle, CUgraph* graph) {
     for (Stream* other : capture->streams) {
       if (other == stream) continue;
       for (const CaptureTip& tip : other->tips) {
-        const bool joined = std::any_of(stream->tips.begin(), stream->tips.end(), [&](const CaptureTip& own) {
-          return Reaches(*tip.node, *own.node);
-        });
+        const bool joined =
+            std::any_of(stream->tips.begin(), stream->tips.end(),
+                        [&](const CaptureTip& own) { return Reaches(*tip.node, *own.node); });
         if (!joined) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
       }
     }
@@ -407,27 +422,31 @@ SIM_API(cuStreamGetCaptureInfo)(CUstream handle, CUstreamCaptureStatus* status, 
   return CaptureInfo(handle, status, id, nullptr, nullptr, nullptr, nullptr, false);
 }
 
-SIM_API(cuStreamGetCaptureInfo_v2)(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                                   const CUgraphNode** nodes, std::size_t* count) {
+SIM_API(cuStreamGetCaptureInfo_v2)(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** nodes, std::size_t* count) {
   return CaptureInfo(handle, status, id, graph, nodes, nullptr, count, false);
 }
 
-SIM_API(cuStreamGetCaptureInfo_v3)(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                                   const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* count) {
+SIM_API(cuStreamGetCaptureInfo_v3)(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** nodes,
+                                   const CUgraphEdgeData** edges, std::size_t* count) {
   return CaptureInfo(handle, status, id, graph, nodes, edges, count, true);
 }
 
-SIM_API(cuStreamUpdateCaptureDependencies)(CUstream handle, CUgraphNode* nodes, std::size_t count, unsigned flags) {
+SIM_API(cuStreamUpdateCaptureDependencies)(CUstream handle, CUgraphNode* nodes, std::size_t count,
+                                           unsigned flags) {
   return UpdateDependencies(handle, nodes, nullptr, count, flags);
 }
 
-SIM_API(cuStreamUpdateCaptureDependencies_v2)(CUstream handle, CUgraphNode* nodes, const CUgraphEdgeData* edges,
-                                              std::size_t count, unsigned flags) {
+SIM_API(cuStreamUpdateCaptureDependencies_v2)(CUstream handle, CUgraphNode* nodes,
+                                              const CUgraphEdgeData* edges, std::size_t count,
+                                              unsigned flags) {
   return UpdateDependencies(handle, nodes, edges, count, flags);
 }
 
 SIM_API(cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode* mode) {
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+      *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::swap(*mode, thread_mode);

@@ -1,8 +1,8 @@
 // Capture: streams that write a graph in the place of working.
 //
-// Rules (CUDA driver API, "cuStreamBeginCapture"): a capture begins on one stream, spreads to streams that wait for events
-// recorded in it, must be joined back and ended on the first. What would order captured work against other work is refused and
-// makes the capture invalid.
+// Rules (CUDA driver API, "cuStreamBeginCapture"): a capture begins on one stream, spreads to
+// streams that wait for events recorded in it, must be joined back and ended on the first. What
+// would order captured work against other work is refused and makes the capture invalid.
 //
 // Thread safety: all functions may be called from any thread.
 #pragma once
@@ -23,15 +23,17 @@ struct Capture {
   bool invalid = false;
   Stream* origin = nullptr;
   std::uint32_t thread = 0;
-  std::vector<Stream*> streams;           // all that take part
+  std::vector<Stream*> streams;  // all that take part
 };
 
 // Adds a node after the stream's tips and makes it the tip. The stream must be capturing.
 CUresult CaptureNode(Stream& stream, NodeParams params, GraphNode** node = nullptr);
 
-// CUDA_SUCCESS when the stream does not capture; else makes the capture invalid and answers STREAM_CAPTURE_UNSUPPORTED.
+// CUDA_SUCCESS when the stream does not capture; else makes the capture invalid and answers
+// STREAM_CAPTURE_UNSUPPORTED.
 CUresult RefuseCaptured(Stream& stream);
-// For a legacy stream: STREAM_CAPTURE_IMPLICIT, and the captures made invalid, when a blocking stream of its context captures.
+// For a legacy stream: STREAM_CAPTURE_IMPLICIT, and the captures made invalid, when a blocking
+// stream of its context captures.
 CUresult RefuseLegacyCapture(Stream& stream);
 // For cuCtxSynchronize: STREAM_CAPTURE_UNSUPPORTED when any stream of the context captures.
 CUresult RefuseContextCaptured(Context& context);

@@ -1,4 +1,5 @@
-// Checkpointing of this process: what it holds leaves the cards and comes back. Other processes cannot be named.
+// Checkpointing of this process: what it holds leaves the cards and comes back. Other processes
+// cannot be named.
 #include <signal.h>
 #include <unistd.h>
 
@@ -20,7 +21,8 @@ CUresult CheckPid(int pid) {
   return pid > 0 && kill(pid, 0) == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Gives the memory back to the cards; the bytes themselves stay where they are, in pages of the host.
+// Gives the memory back to the cards; the bytes themselves stay where they are, in pages of the
+// host.
 void LeaveCards() {
   const int process = OwnProcess();
   for (int card = 0; process >= 0 && card < static_cast<int>(Node()->card_count); ++card) {

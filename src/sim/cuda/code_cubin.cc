@@ -12,7 +12,8 @@ namespace {
 constexpr std::uint16_t kMachineCuda = 190;
 constexpr std::uint8_t kOtherEntry = 0x10, kOtherManaged = 0x04;
 
-// .nv.info records: u8 format, u8 attribute, then by format nothing, u8/u16 in place, or u16 length and bytes.
+// .nv.info records: u8 format, u8 attribute, then by format nothing, u8/u16 in place, or u16 length
+// and bytes.
 constexpr std::uint8_t kFormatNone = 1, kFormatByte = 2, kFormatHalf = 3, kFormatSized = 4;
 constexpr std::uint8_t kAttrMaxThreads = 0x05, kAttrRequiredThreads = 0x10, kAttrFrameSize = 0x11,
                        kAttrMinStackSize = 0x12, kAttrKernelParam = 0x17, kAttrRegisters = 0x2F,
@@ -63,9 +64,11 @@ std::vector<Section> Sections(std::span<const std::uint8_t> bytes) {
     raw.push_back(*section);
   }
   if (header->e_shstrndx >= raw.size()) return sections;
-  const auto names = SliceOf(bytes, raw[header->e_shstrndx].sh_offset, raw[header->e_shstrndx].sh_size);
+  const auto names =
+      SliceOf(bytes, raw[header->e_shstrndx].sh_offset, raw[header->e_shstrndx].sh_size);
   for (const Elf64_Shdr& section : raw) {
-    Section out{TextAt(names, section.sh_name), section.sh_type, section.sh_info, section.sh_size, {}};
+    Section out{
+        TextAt(names, section.sh_name), section.sh_type, section.sh_info, section.sh_size, {}};
     if (section.sh_type != SHT_NOBITS) {
       out.bytes = SliceOf(bytes, section.sh_offset, section.sh_size);
       if (out.bytes.size() != section.sh_size) return {};
@@ -83,10 +86,12 @@ std::vector<Symbol> Symbols(const std::vector<Section>& sections) {
     if (section.name == ".strtab") names = &section;
   }
   if (table == nullptr || names == nullptr) return symbols;
-  for (std::uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->bytes.size(); at += sizeof(Elf64_Sym)) {
+  for (std::uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->bytes.size();
+       at += sizeof(Elf64_Sym)) {
     const auto raw = *ReadAt<Elf64_Sym>(table->bytes, at);
-    symbols.push_back({TextAt(names->bytes, raw.st_name), static_cast<std::uint8_t>(ELF64_ST_TYPE(raw.st_info)),
-                       raw.st_other, raw.st_shndx, raw.st_value, raw.st_size});
+    symbols.push_back({TextAt(names->bytes, raw.st_name),
+                       static_cast<std::uint8_t>(ELF64_ST_TYPE(raw.st_info)), raw.st_other,
+                       raw.st_shndx, raw.st_value, raw.st_size});
   }
   return symbols;
 }
@@ -97,10 +102,13 @@ void ReadKernelInfo(std::span<const std::uint8_t> info, KernelInfo& kernel) {
       const std::uint16_t ordinal = *ReadAt<std::uint16_t>(body, 4);
       if (ordinal >= 4096) return;
       if (kernel.params.size() <= ordinal) kernel.params.resize(ordinal + 1u);
-      kernel.params[ordinal] = {*ReadAt<std::uint16_t>(body, 6), *ReadAt<std::uint32_t>(body, 8) >> 18};
-    } else if ((attribute == kAttrMaxThreads || attribute == kAttrRequiredThreads) && body.size() >= 12) {
+      kernel.params[ordinal] = {*ReadAt<std::uint16_t>(body, 6),
+                                *ReadAt<std::uint32_t>(body, 8) >> 18};
+    } else if ((attribute == kAttrMaxThreads || attribute == kAttrRequiredThreads) &&
+               body.size() >= 12) {
       const std::uint64_t threads = std::uint64_t{*ReadAt<std::uint32_t>(body, 0)} *
-                                    *ReadAt<std::uint32_t>(body, 4) * *ReadAt<std::uint32_t>(body, 8);
+                                    *ReadAt<std::uint32_t>(body, 4) *
+                                    *ReadAt<std::uint32_t>(body, 8);
       if (threads >= 1 && threads <= 1024) kernel.max_threads = static_cast<std::uint32_t>(threads);
     } else if (attribute == kAttrClusterDim && body.size() >= 12) {
       for (int i = 0; i < 3; ++i) kernel.cluster[i] = *ReadAt<std::uint32_t>(body, 4 * i);
@@ -113,7 +121,8 @@ void ReadKernelInfo(std::span<const std::uint8_t> info, KernelInfo& kernel) {
 std::uint32_t CubinArch(std::span<const std::uint8_t> bytes) {
   const auto header = ReadAt<Elf64_Ehdr>(bytes, 0);
   if (!header || header->e_machine != kMachineCuda) return 0;
-  return header->e_ident[EI_ABIVERSION] >= 8 ? (header->e_flags >> 8) & 0xFF : header->e_flags & 0xFF;
+  return header->e_ident[EI_ABIVERSION] >= 8 ? (header->e_flags >> 8) & 0xFF
+                                             : header->e_flags & 0xFF;
 }
 
 ImageResult ParseCubin(std::span<const std::uint8_t> bytes) {
@@ -157,7 +166,8 @@ ImageResult ParseCubin(std::span<const std::uint8_t> bytes) {
     if (section.name == ".nv.info") {
       ForEachRecord(section.bytes, [&](std::uint8_t attribute, std::span<const std::uint8_t> body) {
         if (body.size() < 8) return;
-        const std::uint32_t index = *ReadAt<std::uint32_t>(body, 0), value = *ReadAt<std::uint32_t>(body, 4);
+        const std::uint32_t index = *ReadAt<std::uint32_t>(body, 0),
+                            value = *ReadAt<std::uint32_t>(body, 4);
         if (index >= symbols.size()) return;
         const auto found = image.kernels.find(symbols[index].name);
         if (found == image.kernels.end()) return;
@@ -171,7 +181,8 @@ ImageResult ParseCubin(std::span<const std::uint8_t> bytes) {
       if (found != image.kernels.end()) ReadKernelInfo(section.bytes, found->second);
     } else if (section.name.starts_with(".nv.shared.")) {
       const auto found = image.kernels.find(section.name.substr(11));
-      if (found != image.kernels.end()) found->second.shared_bytes = static_cast<std::uint32_t>(section.size);
+      if (found != image.kernels.end())
+        found->second.shared_bytes = static_cast<std::uint32_t>(section.size);
     }
   }
   result.ok = true;

@@ -84,7 +84,9 @@ bool IsFatbin(std::span<const std::uint8_t> bytes) {
   return ReadAt<std::uint32_t>(bytes, 0) == kFatbinMagic;
 }
 
-bool IsElf(std::span<const std::uint8_t> bytes) { return ReadAt<std::uint32_t>(bytes, 0) == kElfMagic; }
+bool IsElf(std::span<const std::uint8_t> bytes) {
+  return ReadAt<std::uint32_t>(bytes, 0) == kElfMagic;
+}
 
 std::size_t ImageSize(const void** data) {
   const auto* at = static_cast<const std::uint8_t*>(*data);
@@ -123,7 +125,8 @@ std::size_t ImageSize(const void** data) {
   return text ? std::strlen(reinterpret_cast<const char*>(at)) : 0;
 }
 
-ImageResult ChooseImage(std::span<const std::uint8_t> bytes, ComputeCapability card, bool ptx_only) {
+ImageResult ChooseImage(std::span<const std::uint8_t> bytes, ComputeCapability card,
+                        bool ptx_only) {
   const std::uint32_t arch = card.major * 10 + card.minor;
   const auto cubin_fits = [&](std::uint32_t a) { return a / 10 == card.major && a <= arch; };
   const auto refused = [](ImageError error) {
@@ -144,7 +147,8 @@ ImageResult ChooseImage(std::span<const std::uint8_t> bytes, ComputeCapability c
   }
   const std::vector<Entry> entries = Entries(bytes);
   if (entries.empty()) {
-    // A fat binary without entries is legal (a file without kernels); one that has a body which cannot be read is not.
+    // A fat binary without entries is legal (a file without kernels); one that has a body which
+    // cannot be read is not.
     const auto body = ReadAt<std::uint64_t>(bytes, 8);
     return refused(body && *body == 0 ? ImageError::kNoBinaryForGpu : ImageError::kInvalidImage);
   }

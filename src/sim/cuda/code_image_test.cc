@@ -60,7 +60,9 @@ TEST(CodeImageTest, EveryCompressionModeGivesTheSame) {
 
 TEST(CodeImageTest, ChoosesByTheCard) {
   const auto bytes = Built("kernels_many.fatbin");  // cubins 80, 86, 90; PTX 80
-  const auto chosen = [&](std::uint32_t major, std::uint32_t minor) { return ChooseImage(bytes, {major, minor}); };
+  const auto chosen = [&](std::uint32_t major, std::uint32_t minor) {
+    return ChooseImage(bytes, {major, minor});
+  };
   EXPECT_EQ(80u, chosen(8, 0).image.arch);
   EXPECT_EQ(86u, chosen(8, 9).image.arch);
   EXPECT_EQ(90u, chosen(9, 0).image.arch);
@@ -90,8 +92,10 @@ TEST(CodeImageTest, TruncatedInputIsRefusedOrReadAsFarAsItGoes) {
   for (const char* name : {"kernels_none.fatbin", "kernels_size.fatbin", "kernels.cubin"}) {
     const auto bytes = Built(name);
     for (std::size_t size = 0; size < bytes.size(); size += 1 + size / 64) {
-      // The copy ends where the input does, so that a read beyond it is seen by the address sanitizer.
-      const std::vector<std::uint8_t> cut(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+      // The copy ends where the input does, so that a read beyond it is seen by the address
+      // sanitizer.
+      const std::vector<std::uint8_t> cut(bytes.begin(),
+                                          bytes.begin() + static_cast<std::ptrdiff_t>(size));
       const ImageResult result = ChooseImage(cut, {8, 6});
       EXPECT_TRUE(!result.ok || result.image.kind != CodeKind::kNone);
     }
@@ -100,11 +104,14 @@ TEST(CodeImageTest, TruncatedInputIsRefusedOrReadAsFarAsItGoes) {
 
 TEST(CodeImageTest, DamagedInputNeverCrashes) {
   std::mt19937 random(7);
-  for (const char* name : {"kernels_none.fatbin", "kernels_speed.fatbin", "kernels_size.fatbin", "kernels.cubin"}) {
+  for (const char* name :
+       {"kernels_none.fatbin", "kernels_speed.fatbin", "kernels_size.fatbin", "kernels.cubin"}) {
     const auto bytes = Built(name);
     for (int round = 0; round < 400; ++round) {
       auto damaged = bytes;
-      for (int i = 0; i < 8; ++i) damaged[random() % std::min<std::size_t>(damaged.size(), 4096)] = static_cast<std::uint8_t>(random());
+      for (int i = 0; i < 8; ++i)
+        damaged[random() % std::min<std::size_t>(damaged.size(), 4096)] =
+            static_cast<std::uint8_t>(random());
       ChooseImage(damaged, {8, 6});
       ChooseImage(damaged, {8, 6}, true);
     }
@@ -121,8 +128,10 @@ TEST(CodeImageTest, PtxWithoutVersionOrTargetIsInvalid) {
 
 TEST(CodeImageTest, PtxCommentsAndBodiesHoldNoKernels) {
   const ImageResult parsed = ParsePtx(
-      ".version 8.0 .target sm_80 // .entry not_one()\n/* .entry nor_this() */\n.func helper() { .reg .b32 %r; }\n"
-      ".entry real(.param .align 8 .b8 p[24], .param .u8 q) { .local .align 4 .b8 l[32]; { ret; } }");
+      ".version 8.0 .target sm_80 // .entry not_one()\n/* .entry nor_this() */\n.func helper() { "
+      ".reg .b32 %r; }\n"
+      ".entry real(.param .align 8 .b8 p[24], .param .u8 q) { .local .align 4 .b8 l[32]; { ret; } "
+      "}");
   ASSERT_TRUE(parsed.ok);
   ASSERT_EQ(1u, parsed.image.kernels.size());
   const KernelInfo& kernel = parsed.image.kernels.at("real");
@@ -132,9 +141,12 @@ TEST(CodeImageTest, PtxCommentsAndBodiesHoldNoKernels) {
 }
 
 TEST(CodeImageTest, Lz4RefusesWhatPointsOutside) {
-  EXPECT_TRUE(DecompressLz4(std::vector<std::uint8_t>{0x10, 'a', 5, 0}, 8).empty());   // distance beyond the start
-  EXPECT_TRUE(DecompressLz4(std::vector<std::uint8_t>{0xF0, 255, 255}, 8).empty());    // length that does not end
-  EXPECT_TRUE(DecompressLz4(std::vector<std::uint8_t>{0x20, 'a', 'b'}, 8).empty());    // shorter than promised
+  EXPECT_TRUE(DecompressLz4(std::vector<std::uint8_t>{0x10, 'a', 5, 0}, 8)
+                  .empty());  // distance beyond the start
+  EXPECT_TRUE(DecompressLz4(std::vector<std::uint8_t>{0xF0, 255, 255}, 8)
+                  .empty());  // length that does not end
+  EXPECT_TRUE(DecompressLz4(std::vector<std::uint8_t>{0x20, 'a', 'b'}, 8)
+                  .empty());  // shorter than promised
   const auto run = DecompressLz4(std::vector<std::uint8_t>{0x14, 'a', 1, 0, 0x10, 'b'}, 10);
   EXPECT_EQ(std::string("aaaaaaaaab"), std::string(run.begin(), run.end()));
 }

@@ -8,7 +8,8 @@
 namespace tessera::sim {
 namespace {
 
-// Words of PTX: names and directives ('.entry', '%r1', '_Z4vadd', '64'), single punctuation, no comments.
+// Words of PTX: names and directives ('.entry', '%r1', '_Z4vadd', '64'), single punctuation, no
+// comments.
 class Words {
  public:
   explicit Words(std::string_view text) : text_(text) {}
@@ -36,7 +37,8 @@ class Words {
 
  private:
   static bool IsWord(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '.' || c == '%' || c == '@';
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '.' ||
+           c == '%' || c == '@';
   }
   void SkipBlanks() {
     while (at_ < text_.size()) {
@@ -72,7 +74,9 @@ std::optional<std::uint64_t> Number(std::string_view word) {
 
 // Bytes of '.u64', '.b8', '.f32' ...; 0 when it is not a type.
 std::uint32_t TypeBytes(std::string_view word) {
-  if (word.size() < 3 || word[0] != '.' || std::string_view("busf").find(word[1]) == std::string_view::npos) return 0;
+  if (word.size() < 3 || word[0] != '.' ||
+      std::string_view("busf").find(word[1]) == std::string_view::npos)
+    return 0;
   const auto bits = Number(word.substr(2));
   return bits && (*bits == 8 || *bits == 16 || *bits == 32 || *bits == 64 || *bits == 128)
              ? static_cast<std::uint32_t>(*bits / 8)
@@ -87,7 +91,8 @@ struct Variable {
   std::vector<std::uint8_t> content;
 };
 
-// After the state space (.param, .global, .shared ...): '.align 4 .b8 name[12] = {1, 2}'. Stops before what ends it.
+// After the state space (.param, .global, .shared ...): '.align 4 .b8 name[12] = {1, 2}'. Stops
+// before what ends it.
 Variable ReadVariable(Words& words) {
   Variable variable;
   std::uint32_t vector = 1;
@@ -96,7 +101,8 @@ Variable ReadVariable(Words& words) {
     if (word.empty() || word == "," || word == ")" || word == ";" || word == "{") return variable;
     words.Next();
     if (word == ".align") {
-      variable.align = static_cast<std::uint32_t>(std::min<std::uint64_t>(Number(words.Next()).value_or(0), 4096));
+      variable.align = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(Number(words.Next()).value_or(0), 4096));
     } else if (word == ".managed") {
       variable.managed = true;
     } else if (word == ".v2" || word == ".v4") {
@@ -121,8 +127,8 @@ Variable ReadVariable(Words& words) {
         if (item == "{") ++depth;
         if (item == "}" && --depth <= 0) break;
         if (item == "-") negative = true;
-        if (item.starts_with("0f") || item.starts_with("0F") || item.starts_with("0d") || item.starts_with("0D") ||
-            Number(item)) {
+        if (item.starts_with("0f") || item.starts_with("0F") || item.starts_with("0d") ||
+            item.starts_with("0D") || Number(item)) {
           std::uint64_t bits = Number(item).value_or(0);
           if (!Number(item)) {
             const std::string hex = "0x" + std::string(item.substr(2));
@@ -130,7 +136,8 @@ Variable ReadVariable(Words& words) {
           }
           if (negative) bits = 0 - bits;
           negative = false;
-          if (variable.content.size() + variable.element <= variable.size && variable.content.size() < (1u << 28)) {
+          if (variable.content.size() + variable.element <= variable.size &&
+              variable.content.size() < (1u << 28)) {
             for (std::uint32_t i = 0; i < variable.element; ++i) {
               variable.content.push_back(i < 8 ? static_cast<std::uint8_t>(bits >> (8 * i)) : 0);
             }
@@ -233,8 +240,10 @@ ImageResult ParsePtx(std::string_view text) {
       std::string_view target = words.Next();
       if (target.starts_with("sm_")) {
         target.remove_prefix(3);
-        while (!target.empty() && !std::isdigit(static_cast<unsigned char>(target.back()))) target.remove_suffix(1);
-        image.arch = image.ptx_version = static_cast<std::uint32_t>(Number(target).value_or(0) & 0xFFF);
+        while (!target.empty() && !std::isdigit(static_cast<unsigned char>(target.back())))
+          target.remove_suffix(1);
+        image.arch = image.ptx_version =
+            static_cast<std::uint32_t>(Number(target).value_or(0) & 0xFFF);
       }
     } else if (word == ".entry") {
       KernelInfo kernel = ReadKernel(words);
@@ -244,11 +253,12 @@ ImageResult ParsePtx(std::string_view text) {
       if (variable.name.empty()) continue;
       if (word == ".const") constants += variable.size;
       image.variables.insert_or_assign(variable.name,
-                                       VariableInfo{variable.name, variable.size, word == ".const", variable.managed,
-                                                    std::move(variable.content)});
+                                       VariableInfo{variable.name, variable.size, word == ".const",
+                                                    variable.managed, std::move(variable.content)});
     }
   }
-  for (auto& [name, kernel] : image.kernels) kernel.const_bytes = static_cast<std::uint32_t>(constants);
+  for (auto& [name, kernel] : image.kernels)
+    kernel.const_bytes = static_cast<std::uint32_t>(constants);
   result.ok = version && image.arch != 0;
   return result;
 }

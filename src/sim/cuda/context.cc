@@ -9,8 +9,9 @@
 namespace tessera::sim {
 namespace {
 
-// Driver limits before anyone sets them (cuCtxGetLimit): stack 1 KiB, printf FIFO 1 MiB, heap 8 MiB, sync depth 2,
-// pending launches 2,048, L2 fetch 64 (CUDA C++ Programming Guide). Shared-memory and CIG limits are 0 outside CIG.
+// Driver limits before anyone sets them (cuCtxGetLimit): stack 1 KiB, printf FIFO 1 MiB, heap 8
+// MiB, sync depth 2, pending launches 2,048, L2 fetch 64 (CUDA C++ Programming Guide).
+// Shared-memory and CIG limits are 0 outside CIG.
 constexpr std::size_t kDefaultLimits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0, 0, 0};
 
 // The contexts that a thread pushed, by handle: a destroyed one is noticed when it is looked up.
@@ -43,14 +44,16 @@ CUresult Activate(Context& context) {
   if (context.device->state->lost.load()) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   const int process = OwnProcess();
   if (process < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  if (!ChargeCard(context.card, context.device->spec->context_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!ChargeCard(context.card, context.device->spec->context_bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   Node()->processes[process].cards[context.card].contexts.fetch_add(1);
   context.sticky = CUDA_SUCCESS;
   context.active = true;
   return CUDA_SUCCESS;
 }
 
-// Ends everything in the context. The runtime's own data goes first: its destructors may still call the driver.
+// Ends everything in the context. The runtime's own data goes first: its destructors may still call
+// the driver.
 void Deactivate(Context& context) {
   std::vector<LocalStorageEntry> entries;
   {
@@ -72,7 +75,8 @@ void Deactivate(Context& context) {
 
 CUresult Create(CUcontext* handle, unsigned flags, CUdevice ordinal, unsigned api_version) {
   constexpr unsigned kKnown = CU_CTX_FLAGS_MASK;
-  if (!handle || (flags & ~kKnown) || (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || (flags & ~kKnown) || (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC)
+    return CUDA_ERROR_INVALID_VALUE;
   const Device* device = FindDevice(ordinal);
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
   if (current.depth == ContextStack::kDepth) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -114,14 +118,17 @@ CUresult ResetPrimary(CUdevice ordinal) {
 }
 
 CUresult SetPrimaryFlags(CUdevice ordinal, unsigned flags) {
-  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) || (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC)
+  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) ||
+      (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC)
     return CUDA_ERROR_INVALID_VALUE;
   if (!FindDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   primaries[ordinal]->flags = flags;
   return CUDA_SUCCESS;
 }
 
-bool OnStack(CUcontext handle) { return current.depth > 0 && current.entries[current.depth - 1] == handle; }
+bool OnStack(CUcontext handle) {
+  return current.depth > 0 && current.entries[current.depth - 1] == handle;
+}
 
 }  // namespace
 
@@ -130,9 +137,11 @@ Context* CurrentContextOrNull() {
 }
 
 CUresult Usable(const Context& context) {
-  if (const int error = context.sticky.load(std::memory_order_relaxed)) return static_cast<CUresult>(error);
+  if (const int error = context.sticky.load(std::memory_order_relaxed))
+    return static_cast<CUresult>(error);
   if (!context.active.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (context.device->state->lost.load(std::memory_order_relaxed)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  if (context.device->state->lost.load(std::memory_order_relaxed))
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
   return CUDA_SUCCESS;
 }
 
@@ -173,16 +182,22 @@ void InitContexts() {
 
 using namespace tessera::sim;
 
-SIM_API(cuCtxCreate)(CUcontext* context, unsigned flags, CUdevice device) { return Create(context, flags, device, 3010); }
-SIM_API(cuCtxCreate_v2)(CUcontext* context, unsigned flags, CUdevice device) { return Create(context, flags, device, 3020); }
+SIM_API(cuCtxCreate)(CUcontext* context, unsigned flags, CUdevice device) {
+  return Create(context, flags, device, 3010);
+}
+SIM_API(cuCtxCreate_v2)(CUcontext* context, unsigned flags, CUdevice device) {
+  return Create(context, flags, device, 3020);
+}
 
-SIM_API(cuCtxCreate_v3)(CUcontext* context, CUexecAffinityParam* affinity, int count, unsigned flags, CUdevice device) {
+SIM_API(cuCtxCreate_v3)(CUcontext* context, CUexecAffinityParam* affinity, int count,
+                        unsigned flags, CUdevice device) {
   if (count < 0 || (count > 0 && !affinity)) return CUDA_ERROR_INVALID_VALUE;
   if (count > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;  // needs MPS
   return Create(context, flags, device, 3020);
 }
 
-SIM_API(cuCtxCreate_v4)(CUcontext* context, CUctxCreateParams* params, unsigned flags, CUdevice device) {
+SIM_API(cuCtxCreate_v4)(CUcontext* context, CUctxCreateParams* params, unsigned flags,
+                        CUdevice device) {
   if (params && params->numExecAffinityParams > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   if (params && params->cigParams) return CUDA_ERROR_NOT_SUPPORTED;  // graphics sharing
   return Create(context, flags, device, 3020);
@@ -263,8 +278,12 @@ SIM_API(cuDevicePrimaryCtxRelease)(CUdevice device) { return ReleasePrimary(devi
 SIM_API(cuDevicePrimaryCtxRelease_v2)(CUdevice device) { return ReleasePrimary(device); }
 SIM_API(cuDevicePrimaryCtxReset)(CUdevice device) { return ResetPrimary(device); }
 SIM_API(cuDevicePrimaryCtxReset_v2)(CUdevice device) { return ResetPrimary(device); }
-SIM_API(cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned flags) { return SetPrimaryFlags(device, flags); }
-SIM_API(cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned flags) { return SetPrimaryFlags(device, flags); }
+SIM_API(cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned flags) {
+  return SetPrimaryFlags(device, flags);
+}
+SIM_API(cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned flags) {
+  return SetPrimaryFlags(device, flags);
+}
 
 SIM_API(cuDevicePrimaryCtxGetState)(CUdevice ordinal, unsigned* flags, int* active) {
   if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;

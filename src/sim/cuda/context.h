@@ -1,10 +1,12 @@
 // Contexts: what a thread works in.
 //
-// Thread safety: the functions may be called from any thread; a Context's plain fields are fixed after creation.
-// Invariants:
-//   1. A primary context's handle exists from cuInit on and never changes; it is `active` while it is retained.
+// Thread safety: the functions may be called from any thread; a Context's plain fields are fixed
+// after creation. Invariants:
+//   1. A primary context's handle exists from cuInit on and never changes; it is `active` while it
+//      is retained.
 //   2. A context charges its card with CardSpec::context_bytes while it is active.
-//   3. Everything that belongs to a context is in its `contents`, or found by (object->context == this), and ends with it.
+//   3. Everything that belongs to a context is in its `contents`, or found by (object->context ==
+//      this), and ends with it.
 #pragma once
 
 #include <atomic>
@@ -48,7 +50,7 @@ struct Context {
   std::atomic<int> cache_config{CU_FUNC_CACHE_PREFER_NONE};
   std::atomic<int> shared_config{CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE};
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;     // guards what follows
   std::set<int> peers;  // cards whose memory this context may reach
   std::vector<LocalStorageEntry> local_storage;
 
@@ -64,11 +66,13 @@ struct Context {
   }
 };
 
-// The thread's current context if there is one that may be used: not destroyed, without sticky error, card not lost.
+// The thread's current context if there is one that may be used: not destroyed, without sticky
+// error, card not lost.
 CUresult CurrentContext(Context** context);
 // The same without the checks; nullptr when none is current or it is gone.
 Context* CurrentContextOrNull();
-// Checks a context handle; NULL means the current one. INVALID_CONTEXT when unknown, CONTEXT_IS_DESTROYED when inactive.
+// Checks a context handle; NULL means the current one. INVALID_CONTEXT when unknown,
+// CONTEXT_IS_DESTROYED when inactive.
 CUresult FindContext(CUcontext handle, Context** context);
 // Whether work may be given to this context (active, no sticky error, card not lost).
 CUresult Usable(const Context& context);
@@ -79,7 +83,8 @@ CUresult RetainPrimary(const Device& device, Context** context);
 
 void InitContexts();  // cuInit's part
 
-// Called when a context ends, last user first: functions of the parts that keep objects of contexts.
+// Called when a context ends, last user first: functions of the parts that keep objects of
+// contexts.
 void SynchronizeForEnd(Context& context);
 void EndModulesOf(Context& context);
 void EndStreamsOf(Context& context);

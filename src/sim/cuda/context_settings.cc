@@ -7,8 +7,8 @@ using namespace tessera::sim;
 
 namespace {
 
-// Local memory that the device heap, printf FIFO and stack limits take is not charged: the driver takes it lazily, at the first
-// launch of a kernel that needs it.
+// Local memory that the device heap, printf FIFO and stack limits take is not charged: the driver
+// takes it lazily, at the first launch of a kernel that needs it.
 bool KnownLimit(CUlimit limit) { return limit >= 0 && limit < CU_LIMIT_MAX; }
 
 }  // namespace
@@ -52,7 +52,8 @@ SIM_API(cuCtxSetLimit)(CUlimit limit, std::size_t value) {
   if (!KnownLimit(limit)) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   if (limit == CU_LIMIT_STACK_SIZE && value > 512 * 1024) return CUDA_ERROR_INVALID_VALUE;
   if (limit == CU_LIMIT_MAX_L2_FETCH_GRANULARITY && value > 128) return CUDA_ERROR_INVALID_VALUE;
-  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && value > context->device->spec->memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && value > context->device->spec->memory_bytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   context->limits[limit] = value;
   return CUDA_SUCCESS;
 }
@@ -123,10 +124,12 @@ SIM_API(cuCtxEnablePeerAccess)(CUcontext peer_handle, unsigned flags) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   const Context* peer = Find<Context>(peer_handle);
-  if (!peer || peer->card == context->card) return peer ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_CONTEXT;
+  if (!peer || peer->card == context->card)
+    return peer ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_CONTEXT;
   if (context->device->spec->link_type[peer->card] == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   std::lock_guard lock(context->mutex);
-  return context->peers.insert(peer->card).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  return context->peers.insert(peer->card).second ? CUDA_SUCCESS
+                                                  : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
 SIM_API(cuCtxDisablePeerAccess)(CUcontext peer_handle) {

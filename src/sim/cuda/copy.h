@@ -1,4 +1,5 @@
-// Copies and fills: checking, time and the moving of bytes, for the copy functions and for graph nodes.
+// Copies and fills: checking, time and the moving of bytes, for the copy functions and for graph
+// nodes.
 //
 // Thread safety: all functions may be called from any thread.
 #pragma once
@@ -22,14 +23,15 @@ struct CopyPlan {
   std::uint64_t duration_ns = 0;
 };
 
-// Checks a copy as the driver does and says how long it takes in this context: INVALID_VALUE for memory that is not there or too
-// small, INVALID_HANDLE for an array that is none. A copy of nothing is a plan of width 0.
+// Checks a copy as the driver does and says how long it takes in this context: INVALID_VALUE for
+// memory that is not there or too small, INVALID_HANDLE for an array that is none. A copy of
+// nothing is a plan of width 0.
 CUresult PlanCopy(const Context& context, const CUDA_MEMCPY3D& copy, CopyPlan* plan);
 void RunCopy(const CopyPlan& plan);
 
 // A straight copy between two addresses of any kind.
-CUDA_MEMCPY3D LinearCopy(std::uint64_t destination, CUmemorytype destination_type, std::uint64_t source, CUmemorytype source_type,
-                         std::uint64_t bytes);
+CUDA_MEMCPY3D LinearCopy(std::uint64_t destination, CUmemorytype destination_type,
+                         std::uint64_t source, CUmemorytype source_type, std::uint64_t bytes);
 
 // Does the copy on a stream (or adds it to the graph that the stream captures).
 CUresult SubmitCopy(Stream& stream, const CUDA_MEMCPY3D& copy);

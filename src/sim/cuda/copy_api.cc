@@ -1,4 +1,5 @@
-// The copy functions. All become a CUDA_MEMCPY3D (copy.h); the second half of each name says who waits.
+// The copy functions. All become a CUDA_MEMCPY3D (copy.h); the second half of each name says who
+// waits.
 #include "sim/cuda/api.h"
 #include "sim/cuda/array.h"
 #include "sim/cuda/copy.h"
@@ -8,8 +9,8 @@ using namespace tessera::sim;
 
 namespace {
 
-constexpr CUmemorytype kHost = CU_MEMORYTYPE_HOST, kDevice = CU_MEMORYTYPE_DEVICE, kArray = CU_MEMORYTYPE_ARRAY,
-                       kUnified = CU_MEMORYTYPE_UNIFIED;
+constexpr CUmemorytype kHost = CU_MEMORYTYPE_HOST, kDevice = CU_MEMORYTYPE_DEVICE,
+                       kArray = CU_MEMORYTYPE_ARRAY, kUnified = CU_MEMORYTYPE_UNIFIED;
 
 std::uint64_t Bits(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
@@ -19,7 +20,8 @@ CUresult Async(const CUDA_MEMCPY3D& copy, CUstream handle) {
   return SubmitCopy(*stream, copy);
 }
 
-// Copies that wait: all but those inside one card, for which the driver does not make the host wait.
+// Copies that wait: all but those inside one card, for which the driver does not make the host
+// wait.
 CUresult Sync(const CUDA_MEMCPY3D& copy) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(PerThreadDefaultStream::Default(), &stream));
@@ -110,31 +112,41 @@ CUresult CheckPeers(CUcontext destination, CUcontext source) {
 }
 
 CUresult PeerCopy(const CUDA_MEMCPY3D_PEER& in, CUDA_MEMCPY3D* copy) {
-  if (in.srcMemoryType == kDevice && !Find<Context>(in.srcContext)) return CUDA_ERROR_INVALID_CONTEXT;
-  if (in.dstMemoryType == kDevice && !Find<Context>(in.dstContext)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (in.srcMemoryType == kDevice && !Find<Context>(in.srcContext))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (in.dstMemoryType == kDevice && !Find<Context>(in.dstContext))
+    return CUDA_ERROR_INVALID_CONTEXT;
   *copy = From3D(in);
   return CUDA_SUCCESS;
 }
 
-CUresult Batch(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, CUmemcpyAttributes* attributes,
-               std::size_t* indices, std::size_t attribute_count, std::size_t* failed, CUstream handle) {
+CUresult Batch(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes,
+               std::size_t count, CUmemcpyAttributes* attributes, std::size_t* indices,
+               std::size_t attribute_count, std::size_t* failed, CUstream handle) {
   if (failed) *failed = ~std::size_t{0};
-  if (!destinations || !sources || !sizes || count == 0 || !attributes || !indices || attribute_count == 0 || attribute_count > count)
+  if (!destinations || !sources || !sizes || count == 0 || !attributes || !indices ||
+      attribute_count == 0 || attribute_count > count)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!handle || handle == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;  // documented: not in the legacy stream
+  if (!handle || handle == CU_STREAM_LEGACY)
+    return CUDA_ERROR_INVALID_VALUE;  // documented: not in the legacy stream
   for (std::size_t i = 0; i < attribute_count; ++i)
     if (indices[i] >= count || (i == 0 ? indices[0] != 0 : indices[i] <= indices[i - 1]) ||
-        attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+        attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+        attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
       return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i)
-    if (CUresult result = sizes[i] ? Async(LinearCopy(destinations[i], kUnified, sources[i], kUnified, sizes[i]), handle) : CUDA_ERROR_INVALID_VALUE) {
+    if (CUresult result =
+            sizes[i] ? Async(LinearCopy(destinations[i], kUnified, sources[i], kUnified, sizes[i]),
+                             handle)
+                     : CUDA_ERROR_INVALID_VALUE) {
       if (failed) *failed = i;
       return result;
     }
   return CUDA_SUCCESS;
 }
 
-// One end of a 3D batch copy: lengths there are in elements, of one byte for pointers on both sides.
+// One end of a 3D batch copy: lengths there are in elements, of one byte for pointers on both
+// sides.
 struct BatchEnd {
   CUmemorytype type;
   CUdeviceptr pointer;
@@ -154,22 +166,34 @@ CUresult EndOf(const CUmemcpy3DOperand& operand, BatchEnd* end) {
   if (operand.type != CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
   const Array* array = Find<Array>(operand.op.array.array);
   if (!array) return CUDA_ERROR_INVALID_HANDLE;
-  *end = {kArray, 0, operand.op.array.array, operand.op.array.offset.x, operand.op.array.offset.y, operand.op.array.offset.z, 0, 0, array->element_bytes};
+  *end = {kArray,
+          0,
+          operand.op.array.array,
+          operand.op.array.offset.x,
+          operand.op.array.offset.y,
+          operand.op.array.offset.z,
+          0,
+          0,
+          array->element_bytes};
   return CUDA_SUCCESS;
 }
 
-CUresult Batch3D(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, std::size_t* failed, unsigned long long flags, CUstream handle) {
+CUresult Batch3D(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, std::size_t* failed,
+                 unsigned long long flags, CUstream handle) {
   if (failed) *failed = ~std::size_t{0};
-  if (!operations || count == 0 || flags != 0 || !handle || handle == CU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
+  if (!operations || count == 0 || flags != 0 || !handle || handle == CU_STREAM_LEGACY)
+    return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
     const CUDA_MEMCPY3D_BATCH_OP& op = operations[i];
     BatchEnd source, destination;
     CUresult result = EndOf(op.src, &source);
     if (result == CUDA_SUCCESS) result = EndOf(op.dst, &destination);
-    if (result == CUDA_SUCCESS && (!op.extent.width || !op.extent.height || !op.extent.depth)) result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && (!op.extent.width || !op.extent.height || !op.extent.depth))
+      result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
       const std::size_t element = std::max(source.element, destination.element);
-      CUDA_MEMCPY3D copy = LinearCopy(destination.pointer, destination.type, source.pointer, source.type, op.extent.width * element);
+      CUDA_MEMCPY3D copy = LinearCopy(destination.pointer, destination.type, source.pointer,
+                                      source.type, op.extent.width * element);
       copy.srcArray = source.array;
       copy.srcXInBytes = source.x * element;
       copy.srcY = source.y;
@@ -200,7 +224,8 @@ CUresult Batch3D(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, std::siz
 SIM_API(cuMemcpy)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
   return Sync(LinearCopy(destination, kUnified, source, kUnified, bytes));
 }
-SIM_API(cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
+                       CUstream stream) {
   return Async(LinearCopy(destination, kUnified, source, kUnified, bytes), stream);
 }
 SIM_API(cuMemcpyHtoD_v2)(CUdeviceptr destination, const void* source, std::size_t bytes) {
@@ -212,27 +237,44 @@ SIM_API(cuMemcpyDtoH_v2)(void* destination, CUdeviceptr source, std::size_t byte
 SIM_API(cuMemcpyDtoD_v2)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
   return Sync(LinearCopy(destination, kDevice, source, kDevice, bytes));
 }
-SIM_API(cuMemcpyHtoDAsync_v2)(CUdeviceptr destination, const void* source, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyHtoDAsync_v2)(CUdeviceptr destination, const void* source, std::size_t bytes,
+                              CUstream stream) {
   return Async(LinearCopy(destination, kDevice, Bits(source), kHost, bytes), stream);
 }
-SIM_API(cuMemcpyDtoHAsync_v2)(void* destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyDtoHAsync_v2)(void* destination, CUdeviceptr source, std::size_t bytes,
+                              CUstream stream) {
   return Async(LinearCopy(Bits(destination), kHost, source, kDevice, bytes), stream);
 }
-SIM_API(cuMemcpyDtoDAsync_v2)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyDtoDAsync_v2)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
+                              CUstream stream) {
   return Async(LinearCopy(destination, kDevice, source, kDevice, bytes), stream);
 }
-SIM_API(cuMemcpyHtoD)(CUdeviceptr_v1 d, const void* s, unsigned n) { return impl_cuMemcpyHtoD_v2(d, s, n); }
-SIM_API(cuMemcpyDtoH)(void* d, CUdeviceptr_v1 s, unsigned n) { return impl_cuMemcpyDtoH_v2(d, s, n); }
-SIM_API(cuMemcpyDtoD)(CUdeviceptr_v1 d, CUdeviceptr_v1 s, unsigned n) { return impl_cuMemcpyDtoD_v2(d, s, n); }
-SIM_API(cuMemcpyHtoDAsync)(CUdeviceptr_v1 d, const void* s, unsigned n, CUstream t) { return impl_cuMemcpyHtoDAsync_v2(d, s, n, t); }
-SIM_API(cuMemcpyDtoHAsync)(void* d, CUdeviceptr_v1 s, unsigned n, CUstream t) { return impl_cuMemcpyDtoHAsync_v2(d, s, n, t); }
-SIM_API(cuMemcpyDtoDAsync)(CUdeviceptr_v1 d, CUdeviceptr_v1 s, unsigned n, CUstream t) { return impl_cuMemcpyDtoDAsync_v2(d, s, n, t); }
+SIM_API(cuMemcpyHtoD)(CUdeviceptr_v1 d, const void* s, unsigned n) {
+  return impl_cuMemcpyHtoD_v2(d, s, n);
+}
+SIM_API(cuMemcpyDtoH)(void* d, CUdeviceptr_v1 s, unsigned n) {
+  return impl_cuMemcpyDtoH_v2(d, s, n);
+}
+SIM_API(cuMemcpyDtoD)(CUdeviceptr_v1 d, CUdeviceptr_v1 s, unsigned n) {
+  return impl_cuMemcpyDtoD_v2(d, s, n);
+}
+SIM_API(cuMemcpyHtoDAsync)(CUdeviceptr_v1 d, const void* s, unsigned n, CUstream t) {
+  return impl_cuMemcpyHtoDAsync_v2(d, s, n, t);
+}
+SIM_API(cuMemcpyDtoHAsync)(void* d, CUdeviceptr_v1 s, unsigned n, CUstream t) {
+  return impl_cuMemcpyDtoHAsync_v2(d, s, n, t);
+}
+SIM_API(cuMemcpyDtoDAsync)(CUdeviceptr_v1 d, CUdeviceptr_v1 s, unsigned n, CUstream t) {
+  return impl_cuMemcpyDtoDAsync_v2(d, s, n, t);
+}
 
-SIM_API(cuMemcpyPeer)(CUdeviceptr d, CUcontext to, CUdeviceptr s, CUcontext from, std::size_t bytes) {
+SIM_API(cuMemcpyPeer)(CUdeviceptr d, CUcontext to, CUdeviceptr s, CUcontext from,
+                      std::size_t bytes) {
   SIM_TRY(CheckPeers(to, from));
   return Sync(LinearCopy(d, kDevice, s, kDevice, bytes));
 }
-SIM_API(cuMemcpyPeerAsync)(CUdeviceptr d, CUcontext to, CUdeviceptr s, CUcontext from, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyPeerAsync)(CUdeviceptr d, CUcontext to, CUdeviceptr s, CUcontext from,
+                           std::size_t bytes, CUstream stream) {
   SIM_TRY(CheckPeers(to, from));
   return Async(LinearCopy(d, kDevice, s, kDevice, bytes), stream);
 }
@@ -243,7 +285,8 @@ SIM_API(cuMemcpyDtoA_v2)(CUarray array, std::size_t offset, CUdeviceptr source, 
   SIM_TRY(ToArray(&copy, array, offset));
   return Sync(copy);
 }
-SIM_API(cuMemcpyAtoD_v2)(CUdeviceptr destination, CUarray array, std::size_t offset, std::size_t bytes) {
+SIM_API(cuMemcpyAtoD_v2)(CUdeviceptr destination, CUarray array, std::size_t offset,
+                         std::size_t bytes) {
   CUDA_MEMCPY3D copy = LinearCopy(destination, kDevice, 0, kArray, bytes);
   SIM_TRY(FromArray(&copy, array, offset));
   return Sync(copy);
@@ -258,41 +301,78 @@ SIM_API(cuMemcpyAtoH_v2)(void* destination, CUarray array, std::size_t offset, s
   SIM_TRY(FromArray(&copy, array, offset));
   return Sync(copy);
 }
-SIM_API(cuMemcpyAtoA_v2)(CUarray to, std::size_t to_offset, CUarray from, std::size_t from_offset, std::size_t bytes) {
+SIM_API(cuMemcpyAtoA_v2)(CUarray to, std::size_t to_offset, CUarray from, std::size_t from_offset,
+                         std::size_t bytes) {
   CUDA_MEMCPY3D copy = LinearCopy(0, kArray, 0, kArray, bytes);
   SIM_TRY(ToArray(&copy, to, to_offset));
   SIM_TRY(FromArray(&copy, from, from_offset));
   return Sync(copy);
 }
-SIM_API(cuMemcpyHtoAAsync_v2)(CUarray array, std::size_t offset, const void* source, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyHtoAAsync_v2)(CUarray array, std::size_t offset, const void* source,
+                              std::size_t bytes, CUstream stream) {
   CUDA_MEMCPY3D copy = LinearCopy(0, kArray, Bits(source), kHost, bytes);
   SIM_TRY(ToArray(&copy, array, offset));
   return Async(copy, stream);
 }
-SIM_API(cuMemcpyAtoHAsync_v2)(void* destination, CUarray array, std::size_t offset, std::size_t bytes, CUstream stream) {
+SIM_API(cuMemcpyAtoHAsync_v2)(void* destination, CUarray array, std::size_t offset,
+                              std::size_t bytes, CUstream stream) {
   CUDA_MEMCPY3D copy = LinearCopy(Bits(destination), kHost, 0, kArray, bytes);
   SIM_TRY(FromArray(&copy, array, offset));
   return Async(copy, stream);
 }
-SIM_API(cuMemcpyDtoA)(CUarray a, unsigned o, CUdeviceptr_v1 s, unsigned n) { return impl_cuMemcpyDtoA_v2(a, o, s, n); }
-SIM_API(cuMemcpyAtoD)(CUdeviceptr_v1 d, CUarray a, unsigned o, unsigned n) { return impl_cuMemcpyAtoD_v2(d, a, o, n); }
-SIM_API(cuMemcpyHtoA)(CUarray a, unsigned o, const void* s, unsigned n) { return impl_cuMemcpyHtoA_v2(a, o, s, n); }
-SIM_API(cuMemcpyAtoH)(void* d, CUarray a, unsigned o, unsigned n) { return impl_cuMemcpyAtoH_v2(d, a, o, n); }
-SIM_API(cuMemcpyAtoA)(CUarray d, unsigned p, CUarray s, unsigned o, unsigned n) { return impl_cuMemcpyAtoA_v2(d, p, s, o, n); }
-SIM_API(cuMemcpyHtoAAsync)(CUarray a, unsigned o, const void* s, unsigned n, CUstream t) { return impl_cuMemcpyHtoAAsync_v2(a, o, s, n, t); }
-SIM_API(cuMemcpyAtoHAsync)(void* d, CUarray a, unsigned o, unsigned n, CUstream t) { return impl_cuMemcpyAtoHAsync_v2(d, a, o, n, t); }
+SIM_API(cuMemcpyDtoA)(CUarray a, unsigned o, CUdeviceptr_v1 s, unsigned n) {
+  return impl_cuMemcpyDtoA_v2(a, o, s, n);
+}
+SIM_API(cuMemcpyAtoD)(CUdeviceptr_v1 d, CUarray a, unsigned o, unsigned n) {
+  return impl_cuMemcpyAtoD_v2(d, a, o, n);
+}
+SIM_API(cuMemcpyHtoA)(CUarray a, unsigned o, const void* s, unsigned n) {
+  return impl_cuMemcpyHtoA_v2(a, o, s, n);
+}
+SIM_API(cuMemcpyAtoH)(void* d, CUarray a, unsigned o, unsigned n) {
+  return impl_cuMemcpyAtoH_v2(d, a, o, n);
+}
+SIM_API(cuMemcpyAtoA)(CUarray d, unsigned p, CUarray s, unsigned o, unsigned n) {
+  return impl_cuMemcpyAtoA_v2(d, p, s, o, n);
+}
+SIM_API(cuMemcpyHtoAAsync)(CUarray a, unsigned o, const void* s, unsigned n, CUstream t) {
+  return impl_cuMemcpyHtoAAsync_v2(a, o, s, n, t);
+}
+SIM_API(cuMemcpyAtoHAsync)(void* d, CUarray a, unsigned o, unsigned n, CUstream t) {
+  return impl_cuMemcpyAtoHAsync_v2(d, a, o, n, t);
+}
 
 // Two and three dimensions.
-SIM_API(cuMemcpy2D_v2)(const CUDA_MEMCPY2D* copy) { return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D* copy) { return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* copy) { return copy ? Sync(*copy) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* copy, CUstream stream) { return copy ? Async(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* copy, CUstream stream) { return copy ? Async(*copy, stream) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy2D)(const CUDA_MEMCPY2D_v1* copy) { return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy2DUnaligned)(const CUDA_MEMCPY2D_v1* copy) { return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy3D)(const CUDA_MEMCPY3D_v1* copy) { return copy ? Sync(From3D(*copy)) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy2DAsync)(const CUDA_MEMCPY2D_v1* copy, CUstream stream) { return copy ? Async(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE; }
-SIM_API(cuMemcpy3DAsync)(const CUDA_MEMCPY3D_v1* copy, CUstream stream) { return copy ? Async(From3D(*copy), stream) : CUDA_ERROR_INVALID_VALUE; }
+SIM_API(cuMemcpy2D_v2)(const CUDA_MEMCPY2D* copy) {
+  return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D* copy) {
+  return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* copy) {
+  return copy ? Sync(*copy) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  return copy ? Async(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* copy, CUstream stream) {
+  return copy ? Async(*copy, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy2D)(const CUDA_MEMCPY2D_v1* copy) {
+  return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy2DUnaligned)(const CUDA_MEMCPY2D_v1* copy) {
+  return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy3D)(const CUDA_MEMCPY3D_v1* copy) {
+  return copy ? Sync(From3D(*copy)) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy2DAsync)(const CUDA_MEMCPY2D_v1* copy, CUstream stream) {
+  return copy ? Async(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
+}
+SIM_API(cuMemcpy3DAsync)(const CUDA_MEMCPY3D_v1* copy, CUstream stream) {
+  return copy ? Async(From3D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
+}
 
 SIM_API(cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER* in) {
   CUDA_MEMCPY3D copy;
@@ -308,17 +388,21 @@ SIM_API(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER* in, CUstream stream) {
 }
 
 // Batches.
-SIM_API(cuMemcpyBatchAsync)(CUdeviceptr* d, CUdeviceptr* s, std::size_t* sizes, std::size_t count, CUmemcpyAttributes* attributes,
-                            std::size_t* indices, std::size_t attribute_count, std::size_t* failed, CUstream stream) {
+SIM_API(cuMemcpyBatchAsync)(CUdeviceptr* d, CUdeviceptr* s, std::size_t* sizes, std::size_t count,
+                            CUmemcpyAttributes* attributes, std::size_t* indices,
+                            std::size_t attribute_count, std::size_t* failed, CUstream stream) {
   return Batch(d, s, sizes, count, attributes, indices, attribute_count, failed, stream);
 }
-SIM_API(cuMemcpyBatchAsync_v2)(CUdeviceptr* d, CUdeviceptr* s, std::size_t* sizes, std::size_t count, CUmemcpyAttributes* attributes,
+SIM_API(cuMemcpyBatchAsync_v2)(CUdeviceptr* d, CUdeviceptr* s, std::size_t* sizes,
+                               std::size_t count, CUmemcpyAttributes* attributes,
                                std::size_t* indices, std::size_t attribute_count, CUstream stream) {
   return Batch(d, s, sizes, count, attributes, indices, attribute_count, nullptr, stream);
 }
-SIM_API(cuMemcpy3DBatchAsync)(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, std::size_t* failed, unsigned long long flags, CUstream stream) {
+SIM_API(cuMemcpy3DBatchAsync)(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
+                              std::size_t* failed, unsigned long long flags, CUstream stream) {
   return Batch3D(count, operations, failed, flags, stream);
 }
-SIM_API(cuMemcpy3DBatchAsync_v2)(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, unsigned long long flags, CUstream stream) {
+SIM_API(cuMemcpy3DBatchAsync_v2)(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
+                                 unsigned long long flags, CUstream stream) {
   return Batch3D(count, operations, nullptr, flags, stream);
 }

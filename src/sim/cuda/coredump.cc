@@ -26,14 +26,22 @@ struct Field {
 };
 Field FieldOf(CUcoredumpSettings which) {
   switch (which) {
-    case CU_COREDUMP_ENABLE_ON_EXCEPTION: return {&settings.on_exception, sizeof(bool)};
-    case CU_COREDUMP_TRIGGER_HOST: return {&settings.trigger_host, sizeof(bool)};
-    case CU_COREDUMP_LIGHTWEIGHT: return {&settings.lightweight, sizeof(bool)};
-    case CU_COREDUMP_ENABLE_USER_TRIGGER: return {&settings.user_trigger, sizeof(bool)};
-    case CU_COREDUMP_GENERATION_FLAGS: return {&settings.flags, sizeof(unsigned)};
-    case CU_COREDUMP_FILE: return {settings.file, 0};
-    case CU_COREDUMP_PIPE: return {settings.pipe, 0};
-    default: return {nullptr, 0};
+    case CU_COREDUMP_ENABLE_ON_EXCEPTION:
+      return {&settings.on_exception, sizeof(bool)};
+    case CU_COREDUMP_TRIGGER_HOST:
+      return {&settings.trigger_host, sizeof(bool)};
+    case CU_COREDUMP_LIGHTWEIGHT:
+      return {&settings.lightweight, sizeof(bool)};
+    case CU_COREDUMP_ENABLE_USER_TRIGGER:
+      return {&settings.user_trigger, sizeof(bool)};
+    case CU_COREDUMP_GENERATION_FLAGS:
+      return {&settings.flags, sizeof(unsigned)};
+    case CU_COREDUMP_FILE:
+      return {settings.file, 0};
+    case CU_COREDUMP_PIPE:
+      return {settings.pipe, 0};
+    default:
+      return {nullptr, 0};
   }
 }
 
@@ -41,7 +49,8 @@ CUresult GetSetting(CUcoredumpSettings which, void* value, std::size_t* size) {
   std::lock_guard lock(settings_mutex);
   const Field field = FieldOf(which);
   if (!field.place || !size) return CUDA_ERROR_INVALID_VALUE;
-  const std::size_t bytes = field.bytes ? field.bytes : std::strlen(static_cast<char*>(field.place)) + 1;
+  const std::size_t bytes =
+      field.bytes ? field.bytes : std::strlen(static_cast<char*>(field.place)) + 1;
   if (value) {
     if (*size < (field.bytes ? field.bytes : 1)) return CUDA_ERROR_INVALID_VALUE;
     std::memcpy(value, field.place, std::min(bytes, *size));
@@ -71,9 +80,13 @@ SIM_API(cuCoredumpGetAttribute)(CUcoredumpSettings which, void* value, std::size
   SIM_TRY(InContext());
   return GetSetting(which, value, size);
 }
-SIM_API(cuCoredumpGetAttributeGlobal)(CUcoredumpSettings which, void* value, std::size_t* size) { return GetSetting(which, value, size); }
+SIM_API(cuCoredumpGetAttributeGlobal)(CUcoredumpSettings which, void* value, std::size_t* size) {
+  return GetSetting(which, value, size);
+}
 SIM_API(cuCoredumpSetAttribute)(CUcoredumpSettings which, void* value, std::size_t* size) {
   SIM_TRY(InContext());
   return SetSetting(which, value, size);
 }
-SIM_API(cuCoredumpSetAttributeGlobal)(CUcoredumpSettings which, void* value, std::size_t* size) { return SetSetting(which, value, size); }
+SIM_API(cuCoredumpSetAttributeGlobal)(CUcoredumpSettings which, void* value, std::size_t* size) {
+  return SetSetting(which, value, size);
+}

@@ -1,12 +1,13 @@
 #include "sim/cuda/device.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <strings.h>
 
 namespace tessera::sim {
 namespace {
@@ -21,8 +22,10 @@ constinit Visible visible;
 std::string UuidText(const CardSpec& spec) {
   char text[48];
   const std::uint8_t* u = spec.uuid;
-  std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-                u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+  std::snprintf(text, sizeof text,
+                "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
+                u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
+                u[14], u[15]);
   return text;
 }
 
@@ -38,7 +41,8 @@ int Named(const NodeState& node, const int* order, const std::string& entry) {
       }
     return found;
   }
-  if (entry.empty() || entry.size() > 4 || !std::all_of(entry.begin(), entry.end(), [](unsigned char c) { return std::isdigit(c); }))
+  if (entry.empty() || entry.size() > 4 ||
+      !std::all_of(entry.begin(), entry.end(), [](unsigned char c) { return std::isdigit(c); }))
     return -1;
   const int index = std::atoi(entry.c_str());
   return index < count ? index : -1;
@@ -52,7 +56,8 @@ std::string Trimmed(const std::string& text) {
 
 }  // namespace
 
-int ChooseVisible(const NodeState& node, const char* list, const char* order_name, int (&cards)[kMaxCards]) {
+int ChooseVisible(const NodeState& node, const char* list, const char* order_name,
+                  int (&cards)[kMaxCards]) {
   const int count = static_cast<int>(node.card_count);
   int order[kMaxCards];
   for (int i = 0; i < count; ++i) order[i] = i;
@@ -60,7 +65,9 @@ int ChooseVisible(const NodeState& node, const char* list, const char* order_nam
     const CardSpec& s = node.specs[card];
     return std::uint64_t{s.pci_domain} << 32 | s.pci_bus << 16 | s.pci_device;
   };
-  auto speed = [&](int card) { return std::uint64_t{node.specs[card].sm_count} * node.specs[card].sm_clock_mhz; };
+  auto speed = [&](int card) {
+    return std::uint64_t{node.specs[card].sm_count} * node.specs[card].sm_clock_mhz;
+  };
   const bool by_bus = order_name && std::strcmp(order_name, "PCI_BUS_ID") == 0;
   std::stable_sort(order, order + count, [&](int a, int b) {
     if (!by_bus && speed(a) != speed(b)) return speed(a) > speed(b);
@@ -86,9 +93,11 @@ int ChooseVisible(const NodeState& node, const char* list, const char* order_nam
 
 CUresult InitDevices(NodeState& node) {
   int cards[kMaxCards];
-  const int count = ChooseVisible(node, std::getenv("CUDA_VISIBLE_DEVICES"), std::getenv("CUDA_DEVICE_ORDER"), cards);
+  const int count = ChooseVisible(node, std::getenv("CUDA_VISIBLE_DEVICES"),
+                                  std::getenv("CUDA_DEVICE_ORDER"), cards);
   if (count == 0) return CUDA_ERROR_NO_DEVICE;
-  for (int i = 0; i < count; ++i) visible.devices[i] = {i, cards[i], &node.specs[cards[i]], &node.cards[cards[i]]};
+  for (int i = 0; i < count; ++i)
+    visible.devices[i] = {i, cards[i], &node.specs[cards[i]], &node.cards[cards[i]]};
   visible.node = &node;
   visible.count = count;
   return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 // The cards that this process may see, in the order in which it sees them.
 //
-// Decided once, in cuInit, from CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; fixed from then on, so no locks.
+// Decided once, in cuInit, from CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; fixed from then on, so
+// no locks.
 #pragma once
 
 #include <string_view>
@@ -25,10 +26,12 @@ const Device* DeviceOfCard(int card);
 // The node; set by cuInit.
 NodeState* Node();
 
-// Chooses the visible cards: card indices in CUDA order into `cards`, number returned. `visible` is CUDA_VISIBLE_DEVICES
-// (nullptr when unset), `order` CUDA_DEVICE_ORDER. Rules (CUDA C++ Programming Guide, "CUDA Environment Variables"): indices or
-// prefixes of `GPU-<uuid>`; the list ends at the first entry that is not a card; a card named twice makes the list empty.
-int ChooseVisible(const NodeState& node, const char* visible, const char* order, int (&cards)[kMaxCards]);
+// Chooses the visible cards: card indices in CUDA order into `cards`, number returned. `visible` is
+// CUDA_VISIBLE_DEVICES (nullptr when unset), `order` CUDA_DEVICE_ORDER. Rules (CUDA C++ Programming
+// Guide, "CUDA Environment Variables"): indices or prefixes of `GPU-<uuid>`; the list ends at the
+// first entry that is not a card; a card named twice makes the list empty.
+int ChooseVisible(const NodeState& node, const char* visible, const char* order,
+                  int (&cards)[kMaxCards]);
 
 // cuInit's part: CUDA_SUCCESS, or NO_DEVICE when nothing is left.
 CUresult InitDevices(NodeState& node);

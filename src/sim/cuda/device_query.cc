@@ -29,7 +29,9 @@ CUresult Uuid(CUuuid* uuid, CUdevice ordinal) {
 std::uint32_t LinkBetween(const Device& a, const Device& b) { return a.spec->link_type[b.card]; }
 
 // The node's links are what peers can reach each other by; a card and itself are no peers.
-bool CanAccess(const Device& a, const Device& b) { return a.card != b.card && LinkBetween(a, b) != 0; }
+bool CanAccess(const Device& a, const Device& b) {
+  return a.card != b.card && LinkBetween(a, b) != 0;
+}
 
 constexpr std::uint32_t kNvLink = 3;
 
@@ -92,16 +94,19 @@ SIM_API(cuDeviceGetProperties)(CUdevprop* properties, CUdevice ordinal) {
   const Device* device = FindDevice(ordinal);
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
   const auto value = [&](int attribute) { return AttributeOf(*device->spec, attribute); };
-  *properties = {value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-                 {value(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X), value(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y), value(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)},
-                 {value(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X), value(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y), value(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)},
-                 value(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
-                 value(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
-                 value(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
-                 value(CU_DEVICE_ATTRIBUTE_MAX_PITCH),
-                 value(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-                 value(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-                 value(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)};
+  *properties = {
+      value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+      {value(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X), value(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+       value(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)},
+      {value(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X), value(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+       value(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)},
+      value(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+      value(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+      value(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+      value(CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+      value(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+      value(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+      value(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)};
   return CUDA_SUCCESS;
 }
 
@@ -118,19 +123,22 @@ SIM_API(cuDeviceGetPCIBusId)(char* text, int length, CUdevice ordinal) {
   const Device* device = FindDevice(ordinal);
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
   char id[32];
-  std::snprintf(id, sizeof id, "%04X:%02X:%02X.0", device->spec->pci_domain, device->spec->pci_bus, device->spec->pci_device);
+  std::snprintf(id, sizeof id, "%04X:%02X:%02X.0", device->spec->pci_domain, device->spec->pci_bus,
+                device->spec->pci_device);
   return CopyText(text, length, id);
 }
 
-// Accepts [domain]:[bus]:[device].[function], [domain]:[bus]:[device] and [bus]:[device].[function], in hexadecimal.
+// Accepts [domain]:[bus]:[device].[function], [domain]:[bus]:[device] and
+// [bus]:[device].[function], in hexadecimal.
 SIM_API(cuDeviceGetByPCIBusId)(CUdevice* found, const char* text) {
   if (!found || !text) return CUDA_ERROR_INVALID_VALUE;
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
   int end = 0;
   const auto whole = [&](int fields, int wanted) { return fields == wanted && text[end] == '\0'; };
-  const bool parsed = whole(std::sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &slot, &function, &end), 4) ||
-                      whole(std::sscanf(text, "%x:%x:%x%n", &domain, &bus, &slot, &end), 3) ||
-                      (domain = 0, whole(std::sscanf(text, "%x:%x.%x%n", &bus, &slot, &function, &end), 3));
+  const bool parsed =
+      whole(std::sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &slot, &function, &end), 4) ||
+      whole(std::sscanf(text, "%x:%x:%x%n", &domain, &bus, &slot, &end), 3) ||
+      (domain = 0, whole(std::sscanf(text, "%x:%x.%x%n", &bus, &slot, &function, &end), 3));
   if (!parsed) return CUDA_ERROR_INVALID_VALUE;
   for (int i = 0; i < DeviceCount(); ++i) {
     const CardSpec& spec = *FindDevice(i)->spec;
@@ -142,7 +150,8 @@ SIM_API(cuDeviceGetByPCIBusId)(CUdevice* found, const char* text) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-SIM_API(cuDeviceGetTexture1DLinearMaxWidth)(std::size_t* elements, CUarray_format, unsigned channels, CUdevice ordinal) {
+SIM_API(cuDeviceGetTexture1DLinearMaxWidth)(std::size_t* elements, CUarray_format,
+                                            unsigned channels, CUdevice ordinal) {
   if (!elements || channels == 0 || channels > 4 || channels == 3) return CUDA_ERROR_INVALID_VALUE;
   if (!FindDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   *elements = std::size_t{1} << 28;
@@ -157,7 +166,8 @@ SIM_API(cuDeviceCanAccessPeer)(int* can, CUdevice ordinal, CUdevice peer) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuDeviceGetP2PAttribute)(int* value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination) {
+SIM_API(cuDeviceGetP2PAttribute)(int* value, CUdevice_P2PAttribute attribute, CUdevice source,
+                                 CUdevice destination) {
   if (!value) return CUDA_ERROR_INVALID_VALUE;
   const Device *a = FindDevice(source), *b = FindDevice(destination);
   if (!a || !b || a == b) return CUDA_ERROR_INVALID_DEVICE;
@@ -187,19 +197,24 @@ SIM_API(cuDeviceGetExecAffinitySupport)(int* supported, CUexecAffinityType type,
 }
 
 // No atomics over PCIe; over NVLink all integer ones.
-SIM_API(cuDeviceGetHostAtomicCapabilities)(unsigned* capabilities, const CUatomicOperation* operations, unsigned count, CUdevice ordinal) {
+SIM_API(cuDeviceGetHostAtomicCapabilities)(unsigned* capabilities,
+                                           const CUatomicOperation* operations, unsigned count,
+                                           CUdevice ordinal) {
   if (!capabilities || !operations || count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (!FindDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   std::fill_n(capabilities, count, 0u);
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuDeviceGetP2PAtomicCapabilities)(unsigned* capabilities, const CUatomicOperation* operations, unsigned count, CUdevice source,
-                                          CUdevice destination) {
+SIM_API(cuDeviceGetP2PAtomicCapabilities)(unsigned* capabilities,
+                                          const CUatomicOperation* operations, unsigned count,
+                                          CUdevice source, CUdevice destination) {
   if (!capabilities || !operations || count == 0) return CUDA_ERROR_INVALID_VALUE;
   const Device *a = FindDevice(source), *b = FindDevice(destination);
   if (!a || !b || a == b) return CUDA_ERROR_INVALID_DEVICE;
   const bool nvlink = LinkBetween(*a, *b) == kNvLink;
-  std::fill_n(capabilities, count, nvlink ? unsigned{CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64} : 0u);
+  std::fill_n(
+      capabilities, count,
+      nvlink ? unsigned{CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64} : 0u);
   return CUDA_SUCCESS;
 }

@@ -14,7 +14,9 @@ class Contexts : public testing::Test {
     context_bytes_ = RoundedUp(TestNode().specs[0].context_bytes);
     before_ = UsedOnCard(0);
   }
-  static std::uint64_t RoundedUp(std::uint64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; }
+  static std::uint64_t RoundedUp(std::uint64_t bytes) {
+    return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  }
   std::uint64_t context_bytes_ = 0, before_ = 0;
 };
 
@@ -133,7 +135,8 @@ TEST_F(Contexts, BadHandlesAreRefused) {
 TEST_F(Contexts, KeepTheirSettings) {
   TestContext context;
   std::size_t value = 0;
-  for (int limit = 0; limit < CU_LIMIT_MAX; ++limit) EXPECT_EQ(CU(cuCtxGetLimit)(&value, static_cast<CUlimit>(limit)), CUDA_SUCCESS) << limit;
+  for (int limit = 0; limit < CU_LIMIT_MAX; ++limit)
+    EXPECT_EQ(CU(cuCtxGetLimit)(&value, static_cast<CUlimit>(limit)), CUDA_SUCCESS) << limit;
   EXPECT_EQ(CU(cuCtxGetLimit)(&value, CU_LIMIT_MAX), CUDA_ERROR_UNSUPPORTED_LIMIT);
   EXPECT_EQ(CU(cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 4096), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuCtxGetLimit)(&value, CU_LIMIT_STACK_SIZE), CUDA_SUCCESS);

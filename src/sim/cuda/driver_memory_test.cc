@@ -98,7 +98,9 @@ TEST_F(Memory, NewMemoryIsZero) {
     EXPECT_EQ(Free(first), CUDA_SUCCESS);
     const CUdeviceptr again = Alloc(size);
     EXPECT_EQ(CU(cuMemcpyDtoH_v2)(bytes.data(), again, size), CUDA_SUCCESS);
-    EXPECT_EQ(std::count(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size), 0), static_cast<std::ptrdiff_t>(size)) << size;
+    EXPECT_EQ(std::count(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size), 0),
+              static_cast<std::ptrdiff_t>(size))
+        << size;
     EXPECT_EQ(Free(again), CUDA_SUCCESS);
   }
 }
@@ -112,7 +114,8 @@ TEST_F(Memory, CopiesMoveBytesAndStayInside) {
   EXPECT_EQ(CU(cuMemcpyDtoH_v2)(out.data(), b, out.size()), CUDA_SUCCESS);
   EXPECT_EQ(in, out);
   std::fill(out.begin(), out.end(), 0);
-  EXPECT_EQ(CU(cuMemcpy)(reinterpret_cast<CUdeviceptr>(out.data()), b + 1, out.size() - 1), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemcpy)(reinterpret_cast<CUdeviceptr>(out.data()), b + 1, out.size() - 1),
+            CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(out.data(), in.data() + 1, in.size() - 1), 0);
   EXPECT_EQ(CU(cuMemcpyHtoD_v2)(a + 1, in.data(), in.size()), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemcpyDtoH_v2)(out.data(), 0x1000, 1), CUDA_ERROR_INVALID_VALUE);
@@ -199,7 +202,8 @@ TEST_F(Memory, ArraysAreCharged) {
   CUmipmappedArray mipmap{};
   ASSERT_EQ(CU(cuMipmappedArrayCreate)(&mipmap, &shape, 99), CUDA_SUCCESS);
   CUarray level{};
-  EXPECT_EQ(CU(cuMipmappedArrayGetLevel)(&level, mipmap, 8), CUDA_SUCCESS);  // 256 -> 1: nine levels
+  EXPECT_EQ(CU(cuMipmappedArrayGetLevel)(&level, mipmap, 8),
+            CUDA_SUCCESS);  // 256 -> 1: nine levels
   EXPECT_EQ(CU(cuArray3DGetDescriptor_v2)(&got, level), CUDA_SUCCESS);
   EXPECT_EQ(got.Width, 1u);
   EXPECT_EQ(CU(cuMipmappedArrayGetLevel)(&level, mipmap, 9), CUDA_ERROR_INVALID_VALUE);
@@ -225,10 +229,12 @@ TEST_F(Memory, HostMemory) {
   EXPECT_EQ(CU(cuMemFreeHost)(pinned), CUDA_ERROR_INVALID_VALUE);
   std::vector<char> own(100'000);
   EXPECT_EQ(CU(cuMemHostRegister_v2)(own.data(), own.size(), 0), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemHostRegister_v2)(own.data() + 10, 10, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  EXPECT_EQ(CU(cuMemHostRegister_v2)(own.data() + 10, 10, 0),
+            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   EXPECT_EQ(CU(cuMemFreeHost)(own.data()), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemHostUnregister)(own.data()), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemHostRegister_v2)(reinterpret_cast<void*>(0x1000), 10, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuMemHostRegister_v2)(reinterpret_cast<void*>(0x1000), 10, 0),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Charged(), 0u);
 }
 
@@ -240,26 +246,37 @@ TEST_F(Memory, PointerAttributes) {
   CUcontext context{};
   int managed = -1;
   unsigned long long id = 0, other = 0;
-  EXPECT_EQ(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device + 5), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device + 5),
+            CUDA_SUCCESS);
   EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
-  EXPECT_EQ(CU(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, device), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, device),
+            CUDA_SUCCESS);
   EXPECT_EQ(context, context_);
-  EXPECT_EQ(CU(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device),
+            CUDA_SUCCESS);
   EXPECT_EQ(managed, 0);
   EXPECT_EQ(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, device), CUDA_SUCCESS);
   const CUdeviceptr second = Alloc(1000);
-  EXPECT_EQ(CU(cuPointerGetAttribute)(&other, CU_POINTER_ATTRIBUTE_BUFFER_ID, second), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuPointerGetAttribute)(&other, CU_POINTER_ATTRIBUTE_BUFFER_ID, second),
+            CUDA_SUCCESS);
   EXPECT_NE(id, other);
-  EXPECT_EQ(CU(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, reinterpret_cast<CUdeviceptr>(&host_variable)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                      reinterpret_cast<CUdeviceptr>(&host_variable)),
+            CUDA_ERROR_INVALID_VALUE);
   // The plural form answers zeros, and no device, for memory that it does not know.
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT};
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                      CU_POINTER_ATTRIBUTE_CONTEXT};
   void* data[] = {&type, &ordinal, &context};
-  EXPECT_EQ(CU(cuPointerGetAttributes)(3, attributes, data, reinterpret_cast<CUdeviceptr>(&host_variable)), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuPointerGetAttributes)(3, attributes, data,
+                                       reinterpret_cast<CUdeviceptr>(&host_variable)),
+            CUDA_SUCCESS);
   EXPECT_EQ(type, 0u);
   EXPECT_EQ(ordinal, -2);
   EXPECT_EQ(context, nullptr);
   EXPECT_EQ(Free(device), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Free(second), CUDA_SUCCESS);
 }
 
@@ -272,14 +289,22 @@ TEST_F(Memory, ManagedKeepsHints) {
   EXPECT_EQ(CU(cuMemAdvise)(pointer, kMiB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 1), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemPrefetchAsync)(pointer, kMiB, CU_DEVICE_CPU, nullptr), CUDA_SUCCESS);
   int value = 0;
-  EXPECT_EQ(CU(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, pointer, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(
+      CU(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, pointer, kMiB),
+      CUDA_SUCCESS);
   EXPECT_EQ(value, 1);
-  EXPECT_EQ(CU(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, pointer, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                                       pointer, kMiB),
+            CUDA_SUCCESS);
   EXPECT_EQ(value, 1);
-  EXPECT_EQ(CU(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, pointer, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
+                                       pointer, kMiB),
+            CUDA_SUCCESS);
   EXPECT_EQ(value, CU_DEVICE_CPU);
-  EXPECT_EQ(CU(cuMemAdvise)(pointer, 5 * kMiB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(CU(cuMemAdvise)(pointer, kMiB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 7), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(CU(cuMemAdvise)(pointer, 5 * kMiB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuMemAdvise)(pointer, kMiB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 7),
+            CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(Free(pointer), CUDA_SUCCESS);
   EXPECT_EQ(Charged(), 0u);
 }
@@ -303,7 +328,8 @@ TEST_F(Memory, FirstAbiHas32BitPointers) {
   EXPECT_EQ(Charged(), 0u);
 }
 
-// Against a book of its own: the charge is what the rules say, whatever the order; no allocation overlaps another.
+// Against a book of its own: the charge is what the rules say, whatever the order; no allocation
+// overlaps another.
 TEST_F(Memory, AnyOrder) {
   std::mt19937_64 random(7);
   struct Live {

@@ -9,7 +9,8 @@ namespace tessera::sim {
 namespace {
 
 int Seen(const std::string& wanted) {
-  // Prints to nobody: the exit status says whether the devices are as wanted, "2,0" for the last bytes of their UUIDs.
+  // Prints to nobody: the exit status says whether the devices are as wanted, "2,0" for the last
+  // bytes of their UUIDs.
   std::string seen;
   const CUresult result = CU(cuInit)(0);
   if (result != CUDA_SUCCESS) seen = "error " + std::to_string(result);
@@ -31,13 +32,26 @@ TEST(VisibleDevices, FollowsTheGuide) {
     const char* list;
     const char* seen;
   } kCases[] = {
-      {"0", "0"},        {"2,0", "2,0"},         {"1,7,0", "1"},       {"0,0", "error 100"}, {"", "error 100"},
-      {"-1", "error 100"}, {"0,-1,1", "0"},      {" 1 , 2", "1,2"},    {"x", "error 100"},   {"MIG-7e55e2a0-0000-4000-8000-000000000000", "error 100"},
-      {"GPU-7e55e2a0-0000-4000-8000-000000000002", "2"},                {"GPU-7e55e2a0-0000-4000-8000-000000000001,0", "1,0"},
+      {"0", "0"},
+      {"2,0", "2,0"},
+      {"1,7,0", "1"},
+      {"0,0", "error 100"},
+      {"", "error 100"},
+      {"-1", "error 100"},
+      {"0,-1,1", "0"},
+      {" 1 , 2", "1,2"},
+      {"x", "error 100"},
+      {"MIG-7e55e2a0-0000-4000-8000-000000000000", "error 100"},
+      {"GPU-7e55e2a0-0000-4000-8000-000000000002", "2"},
+      {"GPU-7e55e2a0-0000-4000-8000-000000000001,0", "1,0"},
       {"GPU-7e55e2a0", "error 100"},  // three cards begin so
-      {"0,1,2", "0,1,2"}, {"00", "0"},           {"99999999999", "error 100"},
+      {"0,1,2", "0,1,2"},
+      {"00", "0"},
+      {"99999999999", "error 100"},
   };
-  for (const auto& c : kCases) EXPECT_EQ(RunAgain("seen", c.seen, {std::string("CUDA_VISIBLE_DEVICES=") + c.list}), 0) << c.list;
+  for (const auto& c : kCases)
+    EXPECT_EQ(RunAgain("seen", c.seen, {std::string("CUDA_VISIBLE_DEVICES=") + c.list}), 0)
+        << c.list;
   EXPECT_EQ(RunAgain("seen", "0,1,2"), 0);
   EXPECT_EQ(RunAgain("seen", "0,1,2", {"CUDA_DEVICE_ORDER=PCI_BUS_ID"}), 0);
 }
@@ -57,7 +71,9 @@ int WithoutInit(const std::string&) {
 const AddChild without_init_child("without-init", WithoutInit);
 TEST(Init, ComesFirst) { EXPECT_EQ(RunAgain("without-init"), 0); }
 
-TEST(Init, NeedsANode) { EXPECT_EQ(RunAgain("seen", "error 100", {"TESSERA_SIM_NODE=/nowhere"}), 0); }
+TEST(Init, NeedsANode) {
+  EXPECT_EQ(RunAgain("seen", "error 100", {"TESSERA_SIM_NODE=/nowhere"}), 0);
+}
 
 int Forks(const std::string&) {
   if (CU(cuInit)(0) != CUDA_SUCCESS) return 1;
@@ -90,7 +106,8 @@ class Started : public testing::Test {
   void SetUp() override { ASSERT_EQ(CU(cuInit)(0), CUDA_SUCCESS); }
 };
 
-void* Look(const char* name, int version, cuuint64_t flags, CUdriverProcAddressQueryResult* status = nullptr) {
+void* Look(const char* name, int version, cuuint64_t flags,
+           CUdriverProcAddressQueryResult* status = nullptr) {
   void* function = nullptr;
   EXPECT_EQ(CU(cuGetProcAddress_v2)(name, &function, version, flags, status), CUDA_SUCCESS);
   return function;
@@ -129,7 +146,8 @@ TEST_F(Started, ProcAddressPicksTheAbiOfTheCaller) {
       {"cuMemAllocAsync", 11000, 0, nullptr},
   };
   for (const auto& c : kCases)
-    EXPECT_EQ(Look(c.name, c.version, c.flags), c.symbol ? DriverFunction(c.symbol) : nullptr) << c.name << "@" << c.version << " flags " << c.flags;
+    EXPECT_EQ(Look(c.name, c.version, c.flags), c.symbol ? DriverFunction(c.symbol) : nullptr)
+        << c.name << "@" << c.version << " flags " << c.flags;
 }
 
 TEST_F(Started, ProcAddressSaysWhy) {
@@ -141,9 +159,12 @@ TEST_F(Started, ProcAddressSaysWhy) {
   Look("cuMemAllocAsync", 11000, 0, &status);
   EXPECT_EQ(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
   void* function = nullptr;
-  EXPECT_EQ(CU(cuGetProcAddress_v2)("cuMemAlloc", &function, 13010, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(CU(cuGetProcAddress_v2)("cuMemAlloc", &function, 13000, 4, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(CU(cuGetProcAddress_v2)(nullptr, &function, 13000, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuGetProcAddress_v2)("cuMemAlloc", &function, 13010, 0, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuGetProcAddress_v2)("cuMemAlloc", &function, 13000, 4, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuGetProcAddress_v2)(nullptr, &function, 13000, 0, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuGetProcAddress)("cuNoSuchThing", &function, 13000, 0), CUDA_ERROR_NOT_FOUND);
 }
 
@@ -159,11 +180,14 @@ TEST_F(Started, EveryResultHasNameAndText) {
   EXPECT_GT(names, 90);
 }
 
-// The attributes without which the CUDA runtime does not start, and those that PyTorch and others read besides.
+// The attributes without which the CUDA runtime does not start, and those that PyTorch and others
+// read besides.
 TEST_F(Started, AttributesThatRuntimesNeed) {
   for (int attribute = 1; attribute < CU_DEVICE_ATTRIBUTE_MAX; ++attribute) {
     int value = -77;
-    EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(attribute), 0), CUDA_SUCCESS) << attribute;
+    EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(attribute), 0),
+              CUDA_SUCCESS)
+        << attribute;
     EXPECT_NE(value, -77);
   }
   const auto value = [](CUdevice_attribute attribute) {
@@ -177,8 +201,10 @@ TEST_F(Started, AttributesThatRuntimesNeed) {
   EXPECT_EQ(value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR), 1536);
   EXPECT_EQ(value(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED), 1);
   int out = 0;
-  EXPECT_EQ(CU(cuDeviceGetAttribute)(&out, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 3), CUDA_ERROR_INVALID_DEVICE);
-  EXPECT_EQ(CU(cuDeviceGetAttribute)(nullptr, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuDeviceGetAttribute)(&out, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 3),
+            CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(CU(cuDeviceGetAttribute)(nullptr, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0),
+            CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(Started, DevicesByBusAndBack) {
@@ -203,7 +229,8 @@ TEST_F(Started, DevicesByBusAndBack) {
 }
 
 TEST_F(Started, TablesOfTheRuntime) {
-  const CUuuid kIntegrity = {{'\xD4', '\x08', '\x20', '\x55', '\xBD', '\xE6', '\x70', '\x4B', '\x8D', '\x34', '\xBA', '\x12', '\x3C', '\x66', '\xE1', '\xF2'}};
+  const CUuuid kIntegrity = {{'\xD4', '\x08', '\x20', '\x55', '\xBD', '\xE6', '\x70', '\x4B',
+                              '\x8D', '\x34', '\xBA', '\x12', '\x3C', '\x66', '\xE1', '\xF2'}};
   const CUuuid kNone = {};
   const void* table = nullptr;
   ASSERT_EQ(CU(cuGetExportTable)(&table, &kIntegrity), CUDA_SUCCESS);

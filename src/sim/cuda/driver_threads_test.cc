@@ -29,7 +29,8 @@ void Work(CUcontext context, int seed, std::atomic<int>* wrong) {
     expect(CU(cuMemcpyDtoDAsync_v2)(pooled, pointer, size, CU_STREAM_PER_THREAD) == CUDA_SUCCESS);
     expect(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD) == CUDA_SUCCESS);
     expect(CU(cuMemcpyDtoH_v2)(back.data(), pooled, size) == CUDA_SUCCESS);
-    expect(std::equal(back.begin(), back.begin() + static_cast<std::ptrdiff_t>(size), bytes.begin()));
+    expect(
+        std::equal(back.begin(), back.begin() + static_cast<std::ptrdiff_t>(size), bytes.begin()));
     if (round % 8 == 0) {
       CUmemAllocationProp properties{};
       properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -47,8 +48,10 @@ void Work(CUcontext context, int seed, std::atomic<int>* wrong) {
     }
     // Handles that nobody gave out.
     expect(CU(cuMemRelease)(random()) != CUDA_SUCCESS);
-    expect(CU(cuStreamSynchronize)(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(random() | 8u))) != CUDA_SUCCESS);
-    expect(CU(cuArrayDestroy)(reinterpret_cast<CUarray>(static_cast<std::uintptr_t>(random()))) != CUDA_SUCCESS);
+    expect(CU(cuStreamSynchronize)(reinterpret_cast<CUstream>(
+               static_cast<std::uintptr_t>(random() | 8u))) != CUDA_SUCCESS);
+    expect(CU(cuArrayDestroy)(reinterpret_cast<CUarray>(static_cast<std::uintptr_t>(random()))) !=
+           CUDA_SUCCESS);
     expect(CU(cuMemFreeAsync)(pooled, CU_STREAM_PER_THREAD) == CUDA_SUCCESS);
     expect(CU(cuMemFree_v2)(pointer) == CUDA_SUCCESS);
   }

@@ -1,6 +1,6 @@
 // Virtual memory management, pools, and memory across processes.
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,7 +45,9 @@ class Sharing : public testing::Test {
     EXPECT_EQ(CU(cuMemAddressReserve)(&pointer, bytes, 0, 0, 0), CUDA_SUCCESS);
     return pointer;
   }
-  static CUresult Open(CUdeviceptr pointer, std::size_t bytes, CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE, int device = 0) {
+  static CUresult Open(CUdeviceptr pointer, std::size_t bytes,
+                       CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                       int device = 0) {
     const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
     return CU(cuMemSetAccess)(pointer, bytes, &access, 1);
   }
@@ -67,7 +69,8 @@ TEST_F(Vmm, LivesUntilTheLastOfHandleAndMapping) {
   EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Charged(), 2 * kBlock);
-  EXPECT_EQ(CU(cuMemRetainAllocationHandle)(&again, reinterpret_cast<void*>(place + 5)), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemRetainAllocationHandle)(&again, reinterpret_cast<void*>(place + 5)),
+            CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemUnmap)(place, 2 * kBlock), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemUnmap)(place + 2 * kBlock, kBlock), CUDA_SUCCESS);
   EXPECT_EQ(Charged(), 2 * kBlock);
@@ -98,7 +101,8 @@ TEST_F(Vmm, MappingsShowTheSameBytes) {
   EXPECT_EQ(flags, static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
   EXPECT_EQ(CU(cuMemGetAccess)(&flags, &near, place), CUDA_SUCCESS);
   EXPECT_EQ(flags, 0u);
-  EXPECT_EQ(Open(place, 2 * kBlock, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 2), CUDA_ERROR_INVALID_DEVICE);  // no link
+  EXPECT_EQ(Open(place, 2 * kBlock, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 2),
+            CUDA_ERROR_INVALID_DEVICE);  // no link
   EXPECT_EQ(CU(cuMemUnmap)(place, 3 * kBlock), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemcpyHtoD_v2)(place, &in, 4), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
@@ -136,9 +140,12 @@ int ImportsDescriptor(const std::string& descriptor) {
   if (CU(cuInit)(0) || CU(cuCtxCreate_v2)(&context, 0, 0)) return 1;
   const std::uint64_t before = UsedOnCard(0);
   const auto number = reinterpret_cast<void*>(static_cast<std::intptr_t>(std::stoi(descriptor)));
-  if (CU(cuMemImportFromShareableHandle)(&handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return 2;
-  if (CU(cuMemAddressReserve)(&place, kBlock, 0, 0, 0) || CU(cuMemMap)(place, kBlock, 0, handle, 0)) return 3;
-  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  if (CU(cuMemImportFromShareableHandle)(&handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+    return 2;
+  if (CU(cuMemAddressReserve)(&place, kBlock, 0, 0, 0) || CU(cuMemMap)(place, kBlock, 0, handle, 0))
+    return 3;
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   if (CU(cuMemSetAccess)(place, kBlock, &access, 1)) return 4;
   int value = 0;
   if (CU(cuMemcpyDtoH_v2)(&value, place, 4) || value != 1234) return 5;
@@ -156,7 +163,9 @@ TEST_F(Vmm, CrossesProcessesByDescriptor) {
   int value = 1234;
   ASSERT_EQ(CU(cuMemcpyHtoD_v2)(place, &value, 4), CUDA_SUCCESS);
   int descriptor = -1;
-  ASSERT_EQ(CU(cuMemExportToShareableHandle)(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+  ASSERT_EQ(CU(cuMemExportToShareableHandle)(&descriptor, handle,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
   const int inherited = dup(descriptor);  // without close-on-exec
   EXPECT_EQ(RunAgain("imports-descriptor", std::to_string(inherited)), 0);
   EXPECT_EQ(CU(cuMemcpyDtoH_v2)(&value, place + 4, 4), CUDA_SUCCESS);
@@ -164,7 +173,9 @@ TEST_F(Vmm, CrossesProcessesByDescriptor) {
   close(inherited);
   close(descriptor);
   const auto plain = Create(kBlock);
-  EXPECT_EQ(CU(cuMemExportToShareableHandle)(&descriptor, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuMemExportToShareableHandle)(&descriptor, plain,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemRelease)(plain), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemUnmap)(place, kBlock), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
@@ -183,9 +194,11 @@ TEST_F(Pools, GrowAndAreTrimmed) {
   ASSERT_EQ(CU(cuMemAllocAsync)(&b, 40 * kMiB, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Charged(), 96 * kMiB);
   cuuint64_t value = 0;
-  EXPECT_EQ(CU(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value),
+            CUDA_SUCCESS);
   EXPECT_EQ(value, 96 * kMiB);
-  EXPECT_EQ(CU(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value),
+            CUDA_SUCCESS);
   EXPECT_EQ(value, 1024 + 40 * kMiB);
   EXPECT_EQ(CU(cuMemFreeAsync)(b, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemFreeAsync)(b, nullptr), CUDA_ERROR_INVALID_VALUE);
@@ -201,15 +214,18 @@ TEST_F(Pools, KeepMemoryBelowTheThresholdAtSynchronisation) {
   CUmemoryPool pool{};
   ASSERT_EQ(CU(cuDeviceGetDefaultMemPool)(&pool, 0), CUDA_SUCCESS);
   cuuint64_t threshold = 64 * kMiB;
-  EXPECT_EQ(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+            CUDA_SUCCESS);
   CUdeviceptr pieces[3] = {};
-  for (CUdeviceptr& piece : pieces) ASSERT_EQ(CU(cuMemAllocAsync)(&piece, 30 * kMiB, nullptr), CUDA_SUCCESS);
+  for (CUdeviceptr& piece : pieces)
+    ASSERT_EQ(CU(cuMemAllocAsync)(&piece, 30 * kMiB, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Charged(), 96 * kMiB);
   for (CUdeviceptr piece : pieces) EXPECT_EQ(CU(cuMemFreeAsync)(piece, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
   EXPECT_EQ(Charged(), 64 * kMiB);
   threshold = 0;
-  EXPECT_EQ(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+            CUDA_SUCCESS);
   EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
   EXPECT_EQ(Charged(), 0u);
 }
@@ -224,7 +240,8 @@ TEST_F(Pools, OwnPoolsEndWithTheirLastAllocation) {
   ASSERT_EQ(CU(cuDeviceSetMemPool)(0, pool), CUDA_SUCCESS);
   CUdeviceptr a = 0, b = 0;
   ASSERT_EQ(CU(cuMemAllocFromPoolAsync)(&a, 20 * kMiB, pool, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuMemAllocAsync)(&b, 80 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);  // the pool's own limit
+  EXPECT_EQ(CU(cuMemAllocAsync)(&b, 80 * kMiB, nullptr),
+            CUDA_ERROR_OUT_OF_MEMORY);  // the pool's own limit
   EXPECT_EQ(CU(cuMemPoolDestroy)(pool), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemPoolDestroy)(pool), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemAllocFromPoolAsync)(&b, 1, pool, nullptr), CUDA_ERROR_INVALID_VALUE);
@@ -261,7 +278,9 @@ std::string Hex(const void* data) {
   return text;
 }
 void FromHex(const std::string& text, void* data) {
-  for (int i = 0; i < 64; ++i) static_cast<unsigned char*>(data)[i] = static_cast<unsigned char>(std::stoi(text.substr(static_cast<std::size_t>(i) * 2, 2), nullptr, 16));
+  for (int i = 0; i < 64; ++i)
+    static_cast<unsigned char*>(data)[i] = static_cast<unsigned char>(
+        std::stoi(text.substr(static_cast<std::size_t>(i) * 2, 2), nullptr, 16));
 }
 
 int OpensIpc(const std::string& text) {
@@ -272,7 +291,9 @@ int OpensIpc(const std::string& text) {
   if (CU(cuInit)(0) || CU(cuCtxCreate_v2)(&context, 0, 0)) return 1;
   const std::uint64_t before = UsedOnCard(0);
   if (CU(cuIpcOpenMemHandle_v2)(&pointer, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) return 2;
-  if (CU(cuIpcOpenMemHandle_v2)(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) || again != pointer) return 3;
+  if (CU(cuIpcOpenMemHandle_v2)(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ||
+      again != pointer)
+    return 3;
   int value = 0;
   if (CU(cuMemcpyDtoH_v2)(&value, pointer, 4) || value != 99) return 4;
   value = 100;
@@ -288,7 +309,8 @@ const AddChild opens_child("opens-ipc", OpensIpc);
 TEST_F(Ipc, MemoryIsOpenedElsewhere) {
   for (std::size_t size : {std::size_t{100'000}, std::size_t{5 * kMiB}}) {
     CUdeviceptr before = 0, pointer = 0;
-    ASSERT_EQ(CU(cuMemAlloc_v2)(&before, 1000), CUDA_SUCCESS);  // the small one is not its block's first
+    ASSERT_EQ(CU(cuMemAlloc_v2)(&before, 1000),
+              CUDA_SUCCESS);  // the small one is not its block's first
     ASSERT_EQ(CU(cuMemAlloc_v2)(&pointer, size), CUDA_SUCCESS);
     int value = 99;
     ASSERT_EQ(CU(cuMemcpyHtoD_v2)(pointer, &value, 4), CUDA_SUCCESS);
@@ -298,7 +320,8 @@ TEST_F(Ipc, MemoryIsOpenedElsewhere) {
     EXPECT_EQ(CU(cuMemcpyDtoH_v2)(&value, pointer + 4, 4), CUDA_SUCCESS);
     EXPECT_EQ(value, 100);
     CUdeviceptr here = 0;
-    EXPECT_EQ(CU(cuIpcOpenMemHandle_v2)(&here, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(CU(cuIpcOpenMemHandle_v2)(&here, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(CU(cuMemFree_v2)(pointer), CUDA_SUCCESS);
     EXPECT_EQ(CU(cuMemFree_v2)(before), CUDA_SUCCESS);
     EXPECT_EQ(Charged(), 0u);
@@ -310,7 +333,8 @@ TEST_F(Ipc, MemoryIsOpenedElsewhere) {
   }
   CUipcMemHandle garbage = {};
   CUdeviceptr pointer = 0;
-  EXPECT_EQ(CU(cuIpcOpenMemHandle_v2)(&pointer, garbage, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuIpcOpenMemHandle_v2)(&pointer, garbage, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+            CUDA_ERROR_INVALID_VALUE);
 }
 
 int ImportsPoolPointer(const std::string& text) {
@@ -320,8 +344,11 @@ int ImportsPoolPointer(const std::string& text) {
   CUmemoryPool pool{};
   CUdeviceptr pointer = 0;
   if (CU(cuInit)(0) || CU(cuCtxCreate_v2)(&context, 0, 0)) return 1;
-  const auto number = reinterpret_cast<void*>(static_cast<std::intptr_t>(std::stoi(text.substr(128))));
-  if (CU(cuMemPoolImportFromShareableHandle)(&pool, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) return 2;
+  const auto number =
+      reinterpret_cast<void*>(static_cast<std::intptr_t>(std::stoi(text.substr(128))));
+  if (CU(cuMemPoolImportFromShareableHandle)(&pool, number,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0))
+    return 2;
   if (CU(cuMemPoolImportPointer)(&pointer, pool, &data)) return 3;
   int value = 0;
   if (CU(cuMemcpyDtoH_v2)(&value, pointer, 4) || value != 5) return 4;
@@ -345,7 +372,9 @@ TEST_F(Ipc, PoolsAreShared) {
   ASSERT_EQ(CU(cuMemcpyHtoD_v2)(pointer, &value, 4), CUDA_SUCCESS);
   CUmemPoolPtrExportData data;
   ASSERT_EQ(CU(cuMemPoolExportPointer)(&data, pointer), CUDA_SUCCESS);
-  ASSERT_EQ(CU(cuMemPoolExportToShareableHandle)(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+  ASSERT_EQ(CU(cuMemPoolExportToShareableHandle)(&descriptor, pool,
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
   const int inherited = dup(descriptor);
   EXPECT_EQ(RunAgain("imports-pool-pointer", Hex(&data) + std::to_string(inherited)), 0);
   close(inherited);
@@ -390,7 +419,9 @@ TEST_F(Ipc, ExternalMemoryIsChargedOnImport) {
 int DiesHolding(const std::string&) {
   CUcontext context{};
   CUdeviceptr pointer = 0;
-  if (CU(cuInit)(0) || CU(cuCtxCreate_v2)(&context, 0, 0) || CU(cuMemAlloc_v2)(&pointer, 1ull << 30)) return 1;
+  if (CU(cuInit)(0) || CU(cuCtxCreate_v2)(&context, 0, 0) ||
+      CU(cuMemAlloc_v2)(&pointer, 1ull << 30))
+    return 1;
   raise(SIGKILL);
   return 2;
 }
@@ -400,7 +431,8 @@ TEST_F(Ipc, TheDeadHoldNothing) {
   std::size_t free = 0, total = 0;
   EXPECT_EQ(CU(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
   CUdeviceptr all = 0;
-  EXPECT_EQ(CU(cuMemAlloc_v2)(&all, total - TestNode().specs[0].reserved_bytes - base_), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuMemAlloc_v2)(&all, total - TestNode().specs[0].reserved_bytes - base_),
+            CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemFree_v2)(all), CUDA_SUCCESS);
 }
 

@@ -91,8 +91,12 @@ constexpr Text kTexts[] = {
     {808, "the hardware resources required to create MPS client have been exhausted"},
     {809, "the hardware resources required to support device connections have been exhausted"},
     {810, "the MPS client has been terminated by the server"},
-    {811, "the program is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it"},
-    {812, "the program contains an unsupported interaction between different versions of CUDA Dynamic Parallelism"},
+    {811,
+     "the program is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does "
+     "not support it"},
+    {812,
+     "the program contains an unsupported interaction between different versions of CUDA Dynamic "
+     "Parallelism"},
     {900, "operation not permitted when stream is capturing"},
     {901, "operation failed due to a previous error during capture"},
     {902, "operation would result in a merge of separate capture sequences"},
@@ -103,7 +107,9 @@ constexpr Text kTexts[] = {
     {907, "operation not permitted on an event last recorded in a capturing stream"},
     {908, "attempt to terminate a thread-local capture sequence from another thread"},
     {909, "wait operation timed out"},
-    {910, "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update"},
+    {910,
+     "the graph update was not performed because it included changes which violated constraints "
+     "specific to instantiated graph update"},
     {911, "an async error has occured in external entity outside of CUDA"},
     {912, "a kernel launch error has occurred due to cluster misconfiguration"},
     {913, "the function handle is not loaded"},

@@ -1,5 +1,4 @@
 #include "sim/cuda/event.h"
-#include "sim/cuda/pool.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,11 +9,13 @@
 
 #include "sim/cuda/api.h"
 #include "sim/cuda/capture.h"
+#include "sim/cuda/pool.h"
 
 namespace tessera::sim {
 namespace {
 
-constexpr unsigned kKnownFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned kKnownFlags =
+    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 constexpr std::uint64_t kPageBytes = 4096;
 
 std::uint64_t RecordCost(const Event& event) {
@@ -52,7 +53,8 @@ constexpr std::uint32_t kTicketMagic = 0x56454D53;  // "SMEV"
 static_assert(sizeof(EventTicket) <= sizeof(CUipcEventHandle));
 
 void FreeEvent(Event* event) {
-  // A page may still be written by a record that is pending: it is left mapped (4 KiB of an event that was shared).
+  // A page may still be written by a record that is pending: it is left mapped (4 KiB of an event
+  // that was shared).
   if (event->page_file >= 0) close(event->page_file);
   delete event;
 }
@@ -96,7 +98,9 @@ CUresult WaitForEvent(Stream& stream, Event& event) {
     if (PageDone(*page)) return CUDA_SUCCESS;
     lock.unlock();
     Work wait;
-    wait.ready = [page, number] { return page->known.load() >= number && page->when_ns.load() <= NowNs(); };
+    wait.ready = [page, number] {
+      return page->known.load() >= number && page->when_ns.load() <= NowNs();
+    };
     return Submit(stream, std::move(wait));
   }
   if (!event.recorded) return CUDA_SUCCESS;
@@ -122,7 +126,8 @@ SIM_API(cuEventCreate)(CUevent* handle, unsigned flags) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   if (handle == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING))
+    return CUDA_ERROR_INVALID_VALUE;
   auto* event = new Event;
   event->context = context;
   event->flags = flags;
@@ -159,13 +164,16 @@ SIM_API(cuEventRecordWithFlags)(CUevent handle, CUstream stream_handle, unsigned
   SIM_TRY(FindEvent(handle, &event));
   if (flags & ~CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
   if (event->context != stream->context && !event->opened) return CUDA_ERROR_INVALID_HANDLE;
-  if (Capturing(*stream)) return CaptureRecord(*stream, *event, (flags & CU_EVENT_RECORD_EXTERNAL) != 0);
+  if (Capturing(*stream))
+    return CaptureRecord(*stream, *event, (flags & CU_EVENT_RECORD_EXTERNAL) != 0);
   if (flags & CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_ILLEGAL_STATE;
   SIM_TRY(RefuseLegacyCapture(*stream));
   return RecordEvent(*stream, *event);
 }
 
-SIM_API(cuEventRecord)(CUevent handle, CUstream stream) { return impl_cuEventRecordWithFlags(handle, stream, 0); }
+SIM_API(cuEventRecord)(CUevent handle, CUstream stream) {
+  return impl_cuEventRecordWithFlags(handle, stream, 0);
+}
 
 SIM_API(cuStreamWaitEvent)(CUstream stream_handle, CUevent handle, unsigned flags) {
   Stream* stream = nullptr;
@@ -178,7 +186,8 @@ SIM_API(cuStreamWaitEvent)(CUstream stream_handle, CUevent handle, unsigned flag
     std::lock_guard lock(event->mutex);
     captured = event->capture_id != 0;
   }
-  if (Capturing(*stream) || captured) return CaptureWait(*stream, *event, (flags & CU_EVENT_WAIT_EXTERNAL) != 0);
+  if (Capturing(*stream) || captured)
+    return CaptureWait(*stream, *event, (flags & CU_EVENT_WAIT_EXTERNAL) != 0);
   if (flags & CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_ILLEGAL_STATE;
   SIM_TRY(RefuseLegacyCapture(*stream));
   return WaitForEvent(*stream, *event);
@@ -227,7 +236,8 @@ SIM_API(cuEventElapsedTime_v2)(float* milliseconds, CUevent start_handle, CUeven
   std::uint64_t start_ns = 0, end_ns = 0;
   WhenKnown(start->point, [&](std::uint64_t when_ns) { start_ns = when_ns; });
   WhenKnown(end->point, [&](std::uint64_t when_ns) { end_ns = when_ns; });
-  *milliseconds = static_cast<float>(static_cast<double>(static_cast<std::int64_t>(end_ns - start_ns)) / 1e6);
+  *milliseconds =
+      static_cast<float>(static_cast<double>(static_cast<std::int64_t>(end_ns - start_ns)) / 1e6);
   return CUDA_SUCCESS;
 }
 
@@ -241,7 +251,8 @@ SIM_API(cuIpcGetEventHandle)(CUipcEventHandle* out, CUevent handle) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (event->page == nullptr || event->opened) return CUDA_ERROR_INVALID_HANDLE;
   std::memset(out, 0, sizeof(*out));
-  const EventTicket ticket{kTicketMagic, getpid(), event->page_file, event->context->card, event->flags};
+  const EventTicket ticket{kTicketMagic, getpid(), event->page_file, event->context->card,
+                           event->flags};
   std::memcpy(out, &ticket, sizeof(ticket));
   return CUDA_SUCCESS;
 }

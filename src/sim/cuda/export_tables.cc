@@ -1,8 +1,10 @@
-// The tables that NVIDIA's user-space libraries ask for by cuGetExportTable before they work on a driver.
+// The tables that NVIDIA's user-space libraries ask for by cuGetExportTable before they work on a
+// driver.
 //
-// NVIDIA documents none of them. What is here is what ZLUDA's published notes say (vosen/ZLUDA, MIT/Apache-2.0, "dark API": identifiers,
-// slots, the key and the layout of the integrity message), checked by running the unmodified libraries against this driver.
-// The integrity answer is HMAC-MD2 (RFC 2104, RFC 1319). This file serves tests on machines without a card and is never shipped.
+// NVIDIA documents none of them. What is here is what ZLUDA's published notes say (vosen/ZLUDA,
+// MIT/Apache-2.0, "dark API": identifiers, slots, the key and the layout of the integrity message),
+// checked by running the unmodified libraries against this driver. The integrity answer is HMAC-MD2
+// (RFC 2104, RFC 1319). This file serves tests on machines without a card and is never shipped.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -34,7 +36,9 @@ CUresult PrimaryHandle(CUcontext* context, CUdevice ordinal) {
   *context = PrimaryContext(*device).handle;
   return CUDA_SUCCESS;
 }
-CUresult LoadFatBinary(CUmodule* module, const void* wrapper) { return impl_cuModuleLoadData(module, wrapper); }
+CUresult LoadFatBinary(CUmodule* module, const void* wrapper) {
+  return impl_cuModuleLoadData(module, wrapper);
+}
 CUresult LoadFatBinaryWith(CUmodule* module, const void* wrapper, void*, void*, unsigned) {
   return impl_cuModuleLoadData(module, wrapper);
 }
@@ -44,7 +48,8 @@ CUresult LoadFatBinaryHeader(const void* header, CUmodule* module, void*, void*,
 void Ignore(std::size_t) {}
 CUresult LoadCompilers() { return CUDA_SUCCESS; }
 
-// TOOLS_RUNTIME_CALLBACK_HOOKS: flags that a profiler would set; all stay off. 1,024 are more than any runtime reads.
+// TOOLS_RUNTIME_CALLBACK_HOOKS: flags that a profiler would set; all stay off. 1,024 are more than
+// any runtime reads.
 constexpr std::size_t kHookFlags = 1024;
 int hook_flags_a[kHookFlags];
 int hook_flags_b[kHookFlags];
@@ -62,7 +67,8 @@ CUresult ToolsCurrent(CUcontext* context) { return impl_cuCtxGetCurrent(context)
 // CONTEXT_LOCAL_STORAGE: values that a runtime keeps with a context, destroyed with it.
 Context* Named(CUcontext handle) { return handle ? Find<Context>(handle) : CurrentContextOrNull(); }
 
-CUresult PutLocal(CUcontext handle, void* key, void* value, void (*destroy)(CUcontext, void*, void*)) {
+CUresult PutLocal(CUcontext handle, void* key, void* value,
+                  void (*destroy)(CUcontext, void*, void*)) {
   Context* context = Named(handle);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(context->mutex);
@@ -79,7 +85,8 @@ CUresult DeleteLocal(CUcontext handle, void* key) {
   Context* context = Named(handle);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(context->mutex);
-  return std::erase_if(context->local_storage, [&](const LocalStorageEntry& e) { return e.key == key; })
+  return std::erase_if(context->local_storage,
+                       [&](const LocalStorageEntry& e) { return e.key == key; })
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -102,7 +109,9 @@ CUresult CheckContext(CUcontext, unsigned* result, const void**) {
 }
 unsigned NoRestriction() { return 0; }
 
-CUresult ContextId(CUcontext context, unsigned long long* id) { return impl_cuCtxGetId(context, id); }
+CUresult ContextId(CUcontext context, unsigned long long* id) {
+  return impl_cuCtxGetId(context, id);
+}
 CUresult StreamObject(CUcontext, CUstream handle, void** object) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
@@ -170,19 +179,37 @@ struct Named16 {
   const Word* table;
 };
 const Named16 kTables[] = {
-    {{0x6B, 0xD5, 0xFB, 0x6C, 0x5B, 0xF4, 0xE7, 0x4A, 0x89, 0x87, 0xD9, 0x39, 0x12, 0xFD, 0x9D, 0xF9}, cudart_interface},
-    {{0xA0, 0x94, 0x79, 0x8C, 0x2E, 0x74, 0x2E, 0x74, 0x93, 0xF2, 0x08, 0x00, 0x20, 0x0C, 0x0A, 0x66}, callback_hooks},
-    {{0x42, 0xD8, 0x5A, 0x81, 0x23, 0xF6, 0xCB, 0x47, 0x82, 0x98, 0xF6, 0xE7, 0x8A, 0x3A, 0xEC, 0xDC}, tools_tls},
-    {{0xC6, 0x93, 0x33, 0x6E, 0x11, 0x21, 0xDF, 0x11, 0xA8, 0xC3, 0x68, 0xF3, 0x55, 0xD8, 0x95, 0x93}, local_storage},
-    {{0x26, 0x3E, 0x88, 0x60, 0x7C, 0xD2, 0x61, 0x43, 0x92, 0xF6, 0xBB, 0xD5, 0x00, 0x6D, 0xFA, 0x7E}, context_checks},
-    {{0xD4, 0x08, 0x20, 0x55, 0xBD, 0xE6, 0x70, 0x4B, 0x8D, 0x34, 0xBA, 0x12, 0x3C, 0x66, 0xE1, 0xF2}, integrity_check},
-    {{0x21, 0x31, 0x8C, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8C, 0xA6, 0x41, 0xFF, 0x73, 0x24, 0xC8, 0xF2}, internals},
-    {{0x17, 0x34, 0xDC, 0x26, 0x80, 0x0D, 0x47, 0x45, 0x87, 0x26, 0xC0, 0xF1, 0xE7, 0xDD, 0x8B, 0xCA}, nvjet},
+    {{0x6B, 0xD5, 0xFB, 0x6C, 0x5B, 0xF4, 0xE7, 0x4A, 0x89, 0x87, 0xD9, 0x39, 0x12, 0xFD, 0x9D,
+      0xF9},
+     cudart_interface},
+    {{0xA0, 0x94, 0x79, 0x8C, 0x2E, 0x74, 0x2E, 0x74, 0x93, 0xF2, 0x08, 0x00, 0x20, 0x0C, 0x0A,
+      0x66},
+     callback_hooks},
+    {{0x42, 0xD8, 0x5A, 0x81, 0x23, 0xF6, 0xCB, 0x47, 0x82, 0x98, 0xF6, 0xE7, 0x8A, 0x3A, 0xEC,
+      0xDC},
+     tools_tls},
+    {{0xC6, 0x93, 0x33, 0x6E, 0x11, 0x21, 0xDF, 0x11, 0xA8, 0xC3, 0x68, 0xF3, 0x55, 0xD8, 0x95,
+      0x93},
+     local_storage},
+    {{0x26, 0x3E, 0x88, 0x60, 0x7C, 0xD2, 0x61, 0x43, 0x92, 0xF6, 0xBB, 0xD5, 0x00, 0x6D, 0xFA,
+      0x7E},
+     context_checks},
+    {{0xD4, 0x08, 0x20, 0x55, 0xBD, 0xE6, 0x70, 0x4B, 0x8D, 0x34, 0xBA, 0x12, 0x3C, 0x66, 0xE1,
+      0xF2},
+     integrity_check},
+    {{0x21, 0x31, 0x8C, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8C, 0xA6, 0x41, 0xFF, 0x73, 0x24, 0xC8,
+      0xF2},
+     internals},
+    {{0x17, 0x34, 0xDC, 0x26, 0x80, 0x0D, 0x47, 0x45, 0x87, 0x26, 0xC0, 0xF1, 0xE7, 0xDD, 0x8B,
+      0xCA},
+     nvjet},
 };
 
-// The answers to the first two questions are fixed; the third is a keyed hash over what the runtime can see of this driver.
+// The answers to the first two questions are fixed; the third is a keyed hash over what the runtime
+// can see of this driver.
 CUresult Integrity(unsigned version, std::uint64_t seconds, std::uint8_t* out) {
-  static constexpr std::uint64_t kFixed[2][2] = {{0x3341181C03CB675C, 0x8ED383AA1F4CD1E8}, {0x1841181C03CB675C, 0x8ED383AA1F4CD1E8}};
+  static constexpr std::uint64_t kFixed[2][2] = {{0x3341181C03CB675C, 0x8ED383AA1F4CD1E8},
+                                                 {0x1841181C03CB675C, 0x8ED383AA1F4CD1E8}};
   if (version % 10 < 2) {
     std::memcpy(out, kFixed[version % 10], kMd2Bytes);
     return CUDA_SUCCESS;

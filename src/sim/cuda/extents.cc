@@ -39,7 +39,8 @@ void FreeExtents::Cut(Extent from, std::uint64_t base, std::uint64_t bytes) {
   if (from_end > end) Add(end, from_end - end);
 }
 
-bool FreeExtents::Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base, std::uint64_t limit) {
+bool FreeExtents::Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base,
+                       std::uint64_t limit) {
   for (auto it = by_size_.lower_bound({bytes, 0}); it != by_size_.end(); ++it) {
     const Extent from{it->second, it->first};
     const std::uint64_t first = (from.base + alignment - 1) / alignment * alignment;

@@ -1,4 +1,5 @@
-// Free extents of a one-dimensional space: best fit, joined with their neighbours when given back. O(log n).
+// Free extents of a one-dimensional space: best fit, joined with their neighbours when given back.
+// O(log n).
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,10 @@ class FreeExtents {
 
   void Give(std::uint64_t base, std::uint64_t bytes);
 
-  // Cuts `bytes` at a multiple of `alignment` out of the smallest extent that has them below `limit`; false when none has.
-  bool Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base, std::uint64_t limit = ~std::uint64_t{0});
+  // Cuts `bytes` at a multiple of `alignment` out of the smallest extent that has them below
+  // `limit`; false when none has.
+  bool Take(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base,
+            std::uint64_t limit = ~std::uint64_t{0});
   // The same from the first extent that has them. O(n).
   bool TakeFirst(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* base);
   // The same from the end of the last extent.
@@ -30,8 +33,8 @@ class FreeExtents {
   void Add(std::uint64_t base, std::uint64_t bytes);
   void Drop(Extent extent);
 
-  std::map<std::uint64_t, std::uint64_t> by_base_;                  // base -> bytes
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;       // (bytes, base)
+  std::map<std::uint64_t, std::uint64_t> by_base_;             // base -> bytes
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  // (bytes, base)
 };
 
 }  // namespace tessera::sim

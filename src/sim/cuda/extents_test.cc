@@ -54,7 +54,8 @@ TEST(FreeExtents, NeverGivesTheSameTwice) {
     const std::uint64_t bytes = 1 + random() % 40, alignment = 1u << random() % 4;
     std::uint64_t base = 0;
     const bool last = random() % 3 == 0;
-    if (!(last ? free.TakeLast(bytes, alignment, &base) : free.Take(bytes, alignment, &base))) continue;
+    if (!(last ? free.TakeLast(bytes, alignment, &base) : free.Take(bytes, alignment, &base)))
+      continue;
     ASSERT_EQ(base % alignment, 0u);
     for (std::uint64_t j = 0; j < bytes; ++j) {
       ASSERT_FALSE(taken.at(base + j));

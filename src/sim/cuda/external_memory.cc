@@ -1,4 +1,6 @@
 // Memory and semaphores from other APIs (Vulkan and the like), by file descriptor.
+#include "sim/cuda/external_memory.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,7 +10,6 @@
 #include <set>
 
 #include "sim/cuda/api.h"
-#include "sim/cuda/external_memory.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/mipmap.h"
 #include "sim/cuda/stream.h"
@@ -22,16 +23,19 @@ struct ExternalMemory {
 
   CUexternalMemory handle{};
   Context* context = nullptr;
-  int file = -1;       // what the program gave, ours from the import on
+  int file = -1;  // what the program gave, ours from the import on
   std::uint64_t size = 0, charged = 0;
 };
 
 constexpr unsigned kDescriptorTypes = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
 
-// Whatever the descriptor is, its bytes are needed: one that cannot be mapped is replaced by a file of the same size.
+// Whatever the descriptor is, its bytes are needed: one that cannot be mapped is replaced by a file
+// of the same size.
 bool MakeMappable(ExternalMemory& memory) {
-  struct stat info {};
-  if (fstat(memory.file, &info) == 0 && S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) >= memory.size) return true;
+  struct stat info{};
+  if (fstat(memory.file, &info) == 0 && S_ISREG(info.st_mode) &&
+      static_cast<std::uint64_t>(info.st_size) >= memory.size)
+    return true;
   const int own = memfd_create("tessera-sim-external", MFD_CLOEXEC);
   if (own < 0 || ftruncate(own, static_cast<off_t>(RoundUp(memory.size, kUnit))) != 0) {
     if (own >= 0) close(own);
@@ -43,8 +47,10 @@ bool MakeMappable(ExternalMemory& memory) {
 }
 
 // Maps part of the memory into the device's addresses as a range of the context.
-CUresult MapPart(ExternalMemory& memory, std::uint64_t offset, std::uint64_t size, CUdeviceptr* pointer) {
-  if (size == 0 || offset > memory.size || size > memory.size - offset) return CUDA_ERROR_INVALID_VALUE;
+CUresult MapPart(ExternalMemory& memory, std::uint64_t offset, std::uint64_t size,
+                 CUdeviceptr* pointer) {
+  if (size == 0 || offset > memory.size || size > memory.size - offset)
+    return CUDA_ERROR_INVALID_VALUE;
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t first = offset / page * page, bytes = RoundUp(offset - first + size, page);
   MemoryLock lock;
@@ -53,7 +59,8 @@ CUresult MapPart(ExternalMemory& memory, std::uint64_t offset, std::uint64_t siz
   auto* range = new (std::nothrow) Range;
   const std::uint64_t whole = RoundUp(bytes, kUnit);
   const std::uint64_t base = range && context.memory ? TakeAddresses(whole) : 0;
-  if (!base || mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory.file, static_cast<off_t>(first)) == MAP_FAILED) {
+  if (!base || mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED, memory.file, static_cast<off_t>(first)) == MAP_FAILED) {
     if (base) GiveAddresses(base, whole, true);
     delete range;
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -92,12 +99,15 @@ void EndExternalMemoryOf(Context& context) {
 using namespace tessera::sim;
 
 // The driver owns the descriptor after a successful import.
-SIM_API(cuImportExternalMemory)(CUexternalMemory* handle, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* description) {
+SIM_API(cuImportExternalMemory)(CUexternalMemory* handle,
+                                const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* description) {
   if (!handle || !description || description->size == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (description->flags & ~static_cast<unsigned>(CUDA_EXTERNAL_MEMORY_DEDICATED)) return CUDA_ERROR_INVALID_VALUE;
+  if (description->flags & ~static_cast<unsigned>(CUDA_EXTERNAL_MEMORY_DEDICATED))
+    return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
-  if (description->type != kDescriptorTypes) return CUDA_ERROR_NOT_SUPPORTED;  // the others belong to Windows or NvSci
+  if (description->type != kDescriptorTypes)
+    return CUDA_ERROR_NOT_SUPPORTED;  // the others belong to Windows or NvSci
   if (fcntl(description->handle.fd, F_GETFD) < 0) return CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t charged = RoundUp(description->size, kUnit);
   if (!ChargeCard(context->card, charged)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -119,22 +129,26 @@ SIM_API(cuImportExternalMemory)(CUexternalMemory* handle, const CUDA_EXTERNAL_ME
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuExternalMemoryGetMappedBuffer)(CUdeviceptr* pointer, CUexternalMemory handle, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* description) {
+SIM_API(cuExternalMemoryGetMappedBuffer)(CUdeviceptr* pointer, CUexternalMemory handle,
+                                         const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* description) {
   ExternalMemory* memory = Find<ExternalMemory>(handle);
   if (!memory) return CUDA_ERROR_INVALID_HANDLE;
   if (!pointer || !description || description->flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return MapPart(*memory, description->offset, description->size, pointer);
 }
 
-SIM_API(cuExternalMemoryGetMappedMipmappedArray)(CUmipmappedArray* mipmap, CUexternalMemory handle,
-                                                 const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* description) {
+SIM_API(cuExternalMemoryGetMappedMipmappedArray)(
+    CUmipmappedArray* mipmap, CUexternalMemory handle,
+    const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* description) {
   ExternalMemory* memory = Find<ExternalMemory>(handle);
   if (!memory) return CUDA_ERROR_INVALID_HANDLE;
-  if (!mipmap || !description || description->offset >= memory->size) return CUDA_ERROR_INVALID_VALUE;
+  if (!mipmap || !description || description->offset >= memory->size)
+    return CUDA_ERROR_INVALID_VALUE;
   CUdeviceptr pointer = 0;
   const std::uint64_t rest = memory->size - description->offset;
   SIM_TRY(MapPart(*memory, description->offset, rest, &pointer));
-  return MakeMipmap(*memory->context, description->arrayDesc, description->numLevels, pointer, rest, mipmap);
+  return MakeMipmap(*memory->context, description->arrayDesc, description->numLevels, pointer, rest,
+                    mipmap);
 }
 
 // Buffers that were mapped stay until they are freed; the card gets its memory back now.

@@ -9,49 +9,82 @@ namespace {
 constexpr int kDefaultShared = 48 * 1024;  // without opting in, every architecture
 }
 
-// Shared memory per block with opt-in and per multiprocessor, by compute capability (CUDA C++ Programming Guide, table
-// "Technical Specifications per Compute Capability"), 1 KiB per block being the system's.
+// Shared memory per block with opt-in and per multiprocessor, by compute capability (CUDA C++
+// Programming Guide, table "Technical Specifications per Compute Capability"), 1 KiB per block
+// being the system's.
 int SharedOptin(const Device& device) {
   const std::uint32_t capability = device.spec->cc_major * 10 + device.spec->cc_minor;
   switch (capability) {
-    case 70: case 72: return 96 * 1024;
-    case 75: return 64 * 1024;
-    case 80: case 87: return 163 * 1024;
-    case 86: case 89: case 120: case 121: return 99 * 1024;
-    default: return capability >= 90 ? 227 * 1024 : kDefaultShared;
+    case 70:
+    case 72:
+      return 96 * 1024;
+    case 75:
+      return 64 * 1024;
+    case 80:
+    case 87:
+      return 163 * 1024;
+    case 86:
+    case 89:
+    case 120:
+    case 121:
+      return 99 * 1024;
+    default:
+      return capability >= 90 ? 227 * 1024 : kDefaultShared;
   }
 }
 
 int DynamicSharedLimit(const Function& function) {
-  const FunctionSettings& settings = function.kernel != nullptr ? function.kernel->settings : function.settings;
+  const FunctionSettings& settings =
+      function.kernel != nullptr ? function.kernel->settings : function.settings;
   const int set = settings.max_dynamic_shared.load();
-  return set >= 0 ? set : std::max(0, kDefaultShared - static_cast<int>(function.info.shared_bytes));
+  return set >= 0 ? set
+                  : std::max(0, kDefaultShared - static_cast<int>(function.info.shared_bytes));
 }
 
-CUresult GetAttribute(const Function& function, const FunctionSettings& settings, CUfunction_attribute attribute, int* value) {
+CUresult GetAttribute(const Function& function, const FunctionSettings& settings,
+                      CUfunction_attribute attribute, int* value) {
   const KernelInfo& info = function.info;
   switch (static_cast<int>(attribute)) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: {
       // Registers come in groups of 8 per thread, 65,536 a multiprocessor.
       const int by_registers =
-          info.registers == 0 ? 1024 : static_cast<int>(65536 / ((info.registers + 7) / 8 * 8) / 32 * 32);
+          info.registers == 0 ? 1024
+                              : static_cast<int>(65536 / ((info.registers + 7) / 8 * 8) / 32 * 32);
       *value = std::min<int>(static_cast<int>(info.max_threads), std::max(by_registers, 32));
       return CUDA_SUCCESS;
     }
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = static_cast<int>(info.shared_bytes); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: *value = static_cast<int>(info.const_bytes); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(info.local_bytes); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = static_cast<int>(info.registers); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION: *value = static_cast<int>(function.ptx_version); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = static_cast<int>(function.binary_version); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: *value = 0; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      *value = static_cast<int>(info.shared_bytes);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      *value = static_cast<int>(info.const_bytes);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = static_cast<int>(info.local_bytes);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = static_cast<int>(info.registers);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+      *value = static_cast<int>(function.ptx_version);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      *value = static_cast<int>(function.binary_version);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+      *value = 0;
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
       const int set = settings.max_dynamic_shared.load();
       *value = set >= 0 ? set : std::max(0, kDefaultShared - static_cast<int>(info.shared_bytes));
       return CUDA_SUCCESS;
     }
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: *value = settings.carveout.load(); return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: *value = settings.cluster_must_be_set.load(); return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      *value = settings.carveout.load();
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+      *value = settings.cluster_must_be_set.load();
+      return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: {
@@ -68,7 +101,8 @@ CUresult GetAttribute(const Function& function, const FunctionSettings& settings
       return CUDA_SUCCESS;
     default:
       // Later runtimes ask for more than this driver's version knows, and take 0 for an answer.
-      if (attribute < CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attribute > 31) return CUDA_ERROR_INVALID_VALUE;
+      if (attribute < CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attribute > 31)
+        return CUDA_ERROR_INVALID_VALUE;
       *value = 0;
       return CUDA_SUCCESS;
   }
@@ -78,7 +112,8 @@ CUresult SetAttribute(const Device& device, const KernelInfo& info, FunctionSett
                       CUfunction_attribute attribute, int value) {
   switch (static_cast<int>(attribute)) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      if (value < 0 || value + static_cast<int>(info.shared_bytes) > SharedOptin(device)) return CUDA_ERROR_INVALID_VALUE;
+      if (value < 0 || value + static_cast<int>(info.shared_bytes) > SharedOptin(device))
+        return CUDA_ERROR_INVALID_VALUE;
       settings.max_dynamic_shared = value;
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
@@ -107,7 +142,8 @@ CUresult SetAttribute(const Device& device, const KernelInfo& info, FunctionSett
 
 namespace {
 
-// The function of a CUfunction argument that may be a CUkernel, without needing a context for a plain function.
+// The function of a CUfunction argument that may be a CUkernel, without needing a context for a
+// plain function.
 CUresult AnyFunction(CUfunction handle, Function** function) {
   if (KindOf(reinterpret_cast<std::uint64_t>(handle)) != HandleKind::kKernel) {
     *function = Find<Function>(handle);
@@ -137,13 +173,15 @@ SIM_API(cuFuncGetAttribute)(int* value, CUfunction_attribute attribute, CUfuncti
 SIM_API(cuFuncSetAttribute)(CUfunction handle, CUfunction_attribute attribute, int value) {
   Function* function = nullptr;
   SIM_TRY(AnyFunction(handle, &function));
-  return SetAttribute(*function->context->device, function->info, SettingsOf(*function), attribute, value);
+  return SetAttribute(*function->context->device, function->info, SettingsOf(*function), attribute,
+                      value);
 }
 
 SIM_API(cuFuncSetCacheConfig)(CUfunction handle, CUfunc_cache config) {
   Function* function = nullptr;
   SIM_TRY(AnyFunction(handle, &function));
-  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) return CUDA_ERROR_INVALID_VALUE;
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+    return CUDA_ERROR_INVALID_VALUE;
   SettingsOf(*function).cache_config = config;
   return CUDA_SUCCESS;
 }
@@ -151,7 +189,8 @@ SIM_API(cuFuncSetCacheConfig)(CUfunction handle, CUfunc_cache config) {
 SIM_API(cuFuncSetSharedMemConfig)(CUfunction handle, CUsharedconfig config) {
   Function* function = nullptr;
   SIM_TRY(AnyFunction(handle, &function));
-  return config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  return config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE
+                                                            : CUDA_SUCCESS;
 }
 
 SIM_API(cuFuncGetModule)(CUmodule* module, CUfunction handle) {
@@ -170,7 +209,8 @@ SIM_API(cuFuncGetName)(const char** name, CUfunction handle) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuFuncGetParamInfo)(CUfunction handle, std::size_t index, std::size_t* offset, std::size_t* size) {
+SIM_API(cuFuncGetParamInfo)(CUfunction handle, std::size_t index, std::size_t* offset,
+                            std::size_t* size) {
   Function* function = nullptr;
   if (offset == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(AnyFunction(handle, &function));
@@ -184,7 +224,8 @@ SIM_API(cuFuncIsLoaded)(CUfunctionLoadingState* state, CUfunction handle) {
   Function* function = nullptr;
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(AnyFunction(handle, &function));
-  *state = function->loaded.load() ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
+  *state = function->loaded.load() ? CU_FUNCTION_LOADING_STATE_LOADED
+                                   : CU_FUNCTION_LOADING_STATE_UNLOADED;
   return CUDA_SUCCESS;
 }
 

@@ -11,8 +11,9 @@ namespace {
 
 constinit std::atomic<std::uint32_t> not_yet_mapped{1};
 
-// Errors after which a context answers every call with the same error (CUDA driver API, "CUresult": "the context is
-// left in an inconsistent state ... the process must be terminated and relaunched").
+// Errors after which a context answers every call with the same error (CUDA driver API, "CUresult":
+// "the context is left in an inconsistent state ... the process must be terminated and
+// relaunched").
 bool IsSticky(CUresult result) {
   switch (result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -47,14 +48,16 @@ CUresult PassGate(const char* call, bool before_init) {
   if (fault_word.load(std::memory_order_relaxed) == &not_yet_mapped)
     if (NodeState* node = AttachNode()) fault_word.store(&node->fault_count);
   std::uint32_t gate = gate_word.load(std::memory_order_acquire);
-  if (!before_init && (gate & (kGateNotInitialised | kGateForked))) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!before_init && (gate & (kGateNotInitialised | kGateForked)))
+    return CUDA_ERROR_NOT_INITIALIZED;
   const bool may_unlock = std::strncmp(call, "cuCheckpoint", 12) == 0;
   while (!before_init && !may_unlock && (gate & kGateLocked)) {
     timespec nap{0, 1'000'000};
     nanosleep(&nap, nullptr);
     gate = gate_word.load(std::memory_order_acquire);
   }
-  if (fault_word.load(std::memory_order_relaxed) == &not_yet_mapped || !Faulty()) return CUDA_SUCCESS;
+  if (fault_word.load(std::memory_order_relaxed) == &not_yet_mapped || !Faulty())
+    return CUDA_SUCCESS;
   Context* current = CurrentContextOrNull();
   const auto result = static_cast<CUresult>(InjectedFault(call, current ? current->card : -1));
   if (current && IsSticky(result)) current->Poison(result);

@@ -10,7 +10,8 @@ namespace tessera::sim {
 
 // Why calls are held; 0 = go on.
 inline constexpr std::uint32_t kGateNotInitialised = 1;
-inline constexpr std::uint32_t kGateForked = 2;  // child of a process that had called cuInit: for good
+inline constexpr std::uint32_t kGateForked =
+    2;  // child of a process that had called cuInit: for good
 inline constexpr std::uint32_t kGateLocked = 4;  // cuCheckpointProcessLock: calls wait
 
 extern std::atomic<std::uint32_t> gate_word;
@@ -35,7 +36,8 @@ void CloseGate(std::uint32_t reason);
 // Per-thread default stream forms.
 inline CUstream PerThread(CUstream stream) { return stream ? stream : CU_STREAM_PER_THREAD; }
 
-// While alive, stream 0 of this thread means its per-thread default stream (for calls without a stream parameter).
+// While alive, stream 0 of this thread means its per-thread default stream (for calls without a
+// stream parameter).
 class PerThreadDefaultStream {
  public:
   PerThreadDefaultStream() : before_(active_) { active_ = true; }

@@ -1,8 +1,7 @@
 // Graphs: work written down, to be launched many times.
 //
-// Thread safety: as with the driver, one graph is not to be changed by two threads at once; the mutex of graph.cc keeps captures
-// and graph calls apart.
-// Invariants:
+// Thread safety: as with the driver, one graph is not to be changed by two threads at once; the
+// mutex of graph.cc keeps captures and graph calls apart. Invariants:
 //   1. Edges are acyclic and inside one graph; `before` and `behind` of the two ends agree.
 //   2. A child graph and the bodies of a conditional node are owned by their node.
 //   3. An executable graph owns a clone of its graph; nodes are matched by GraphNode::origin.
@@ -64,8 +63,8 @@ struct GraphNode {
 
   CUgraphNode handle{};
   Graph* graph = nullptr;
-  std::uint64_t number = 0;     // in order of making, unique in the process
-  GraphNode* origin = nullptr;  // in a clone: the node it was cloned from
+  std::uint64_t number = 0;         // in order of making, unique in the process
+  GraphNode* origin = nullptr;      // in a clone: the node it was cloned from
   std::uint64_t origin_number = 0;  // in a clone: the number of the first original
   bool enabled = true;
   NodeParams params;
@@ -99,20 +98,23 @@ std::recursive_mutex& GraphMutex();
 GraphNode* AddNode(Graph& graph, NodeParams params, const std::vector<GraphEdge>& before);
 void RemoveNode(GraphNode& node);
 std::unique_ptr<Graph> CloneGraph(const Graph& graph);
-// False when the edges have a cycle. Nodes in an order in which each stands after those that it depends on.
+// False when the edges have a cycle. Nodes in an order in which each stands after those that it
+// depends on.
 bool InOrder(const Graph& graph, std::vector<GraphNode*>* order);
 // True when `to` can be reached from `from`.
 bool Reaches(const GraphNode& from, const GraphNode& to);
 
 CUresult FindGraph(CUgraph handle, Graph** graph);
 
-// Memory of allocation nodes (graph_memory.cc): addresses are fixed when the node is made; memory is taken at the first launch
-// and stays until it is trimmed, or no node names it and it is freed.
+// Memory of allocation nodes (graph_memory.cc): addresses are fixed when the node is made; memory
+// is taken at the first launch and stays until it is trimmed, or no node names it and it is freed.
 CUresult PlaceAllocation(Context& context, CUDA_MEM_ALLOC_NODE_PARAMS& params);
 void RetainPlacement(CUdeviceptr address);
 void ForgetPlacement(CUdeviceptr address);
-CUresult BackAllocation(CUdeviceptr address);      // a launch allocates: INVALID_VALUE when it is not free
-CUresult ReleaseAllocation(CUdeviceptr address);   // a free node, or a free of the program; INVALID_VALUE when not allocated
+CUresult BackAllocation(
+    CUdeviceptr address);  // a launch allocates: INVALID_VALUE when it is not free
+CUresult ReleaseAllocation(CUdeviceptr address);  // a free node, or a free of the program;
+                                                  // INVALID_VALUE when not allocated
 bool IsGraphAllocation(CUdeviceptr address);
 bool AllocationInUse(CUdeviceptr address);
 void EndGraphMemoryOf(Context& context);

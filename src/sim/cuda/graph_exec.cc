@@ -14,12 +14,12 @@
 namespace tessera::sim {
 namespace {
 
-constexpr unsigned long long kKnownFlags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-                                           CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
-                                           CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+constexpr unsigned long long kKnownFlags =
+    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
-// Executable graphs that were destroyed while their last launch still runs; guarded by the graph mutex.
+// Executable graphs that were destroyed while their last launch still runs; guarded by the graph
+// mutex.
 std::vector<GraphExec*>& Retired() {
   static auto* retired = new std::vector<GraphExec*>;
   return *retired;
@@ -97,7 +97,8 @@ CUresult SubmitKernel(Stream& lane, const KernelCall& call, Context& context, Wo
     NoteUntrackedWrites();
     work.effect = [host = function->host, call] {
       std::vector<void*> arguments = call.Arguments();
-      const unsigned sizes[6] = {call.grid[0], call.grid[1], call.grid[2], call.block[0], call.block[1], call.block[2]};
+      const unsigned sizes[6] = {call.grid[0],  call.grid[1],  call.grid[2],
+                                 call.block[0], call.block[1], call.block[2]};
       host(arguments.data(), sizes);
       MemoryChanged();
     };
@@ -107,16 +108,20 @@ CUresult SubmitKernel(Stream& lane, const KernelCall& call, Context& context, Wo
 
 CUresult RunNodes(Graph& graph, Context& context, const Point& start, std::vector<Point>* ends);
 
-// Which body a conditional node runs: no device code sets the handle, so its default decides, and a loop runs once.
+// Which body a conditional node runs: no device code sets the handle, so its default decides, and a
+// loop runs once.
 const Graph* ChosenBody(const NodeParams& params) {
   const Conditional* conditional = Find<Conditional>(params.conditional);
-  if (conditional == nullptr || (conditional->flags & CU_GRAPH_COND_ASSIGN_DEFAULT) == 0) return nullptr;
+  if (conditional == nullptr || (conditional->flags & CU_GRAPH_COND_ASSIGN_DEFAULT) == 0)
+    return nullptr;
   const unsigned value = conditional->default_value;
   if (params.conditional_type == CU_GRAPH_COND_TYPE_SWITCH) {
     return value < params.bodies.size() ? params.bodies[value].get() : nullptr;
   }
   if (value != 0) return params.bodies[0].get();
-  return params.conditional_type == CU_GRAPH_COND_TYPE_IF && params.bodies.size() == 2 ? params.bodies[1].get() : nullptr;
+  return params.conditional_type == CU_GRAPH_COND_TYPE_IF && params.bodies.size() == 2
+             ? params.bodies[1].get()
+             : nullptr;
 }
 
 CUresult RunNode(GraphNode& node, Context& launch_context, std::vector<Point> after) {
@@ -166,8 +171,9 @@ CUresult RunNode(GraphNode& node, Context& launch_context, std::vector<Point> af
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
       SIM_TRY(Submit(lane, std::move(work)));
-      SIM_TRY(type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL ? SignalSemaphores(lane, params.semaphores, params.signals)
-                                                          : WaitForSemaphores(lane, params.semaphores, params.waits));
+      SIM_TRY(type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
+                  ? SignalSemaphores(lane, params.semaphores, params.signals)
+                  : WaitForSemaphores(lane, params.semaphores, params.waits));
       break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       SIM_TRY(Submit(lane, std::move(work)));
@@ -179,7 +185,8 @@ CUresult RunNode(GraphNode& node, Context& launch_context, std::vector<Point> af
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
     case CU_GRAPH_NODE_TYPE_CONDITIONAL: {
-      auto* inner = type == CU_GRAPH_NODE_TYPE_GRAPH ? params.child.get() : const_cast<Graph*>(ChosenBody(params));
+      auto* inner = type == CU_GRAPH_NODE_TYPE_GRAPH ? params.child.get()
+                                                     : const_cast<Graph*>(ChosenBody(params));
       Point start;
       SIM_TRY(Submit(lane, std::move(work), &start));
       if (inner == nullptr) break;
@@ -209,7 +216,8 @@ CUresult RunNodes(Graph& graph, Context& context, const Point& start, std::vecto
   return CUDA_SUCCESS;
 }
 
-// Memory that the launch's nodes allocate; what they already hold is given back first when the graph was made so.
+// Memory that the launch's nodes allocate; what they already hold is given back first when the
+// graph was made so.
 CUresult TakeMemory(Graph& graph, bool auto_free) {
   std::vector<CUdeviceptr> taken;
   for (const auto& node : graph.nodes) {
@@ -230,18 +238,21 @@ CUgraphExecUpdateResult Compare(const GraphNode& have, const GraphNode& want) {
   if (have.params.type != want.params.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
   switch (have.params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-      if (have.params.kernel.context != want.params.kernel.context) return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
+      if (have.params.kernel.context != want.params.kernel.context)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
       if (have.params.kernel.cooperative != want.params.kernel.cooperative) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
       }
       break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-      if (have.params.alloc.bytesize != want.params.alloc.bytesize || have.params.alloc.dptr != want.params.alloc.dptr) {
+      if (have.params.alloc.bytesize != want.params.alloc.bytesize ||
+          have.params.alloc.dptr != want.params.alloc.dptr) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
       }
       break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-      if (have.params.freed != want.params.freed) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+      if (have.params.freed != want.params.freed)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
       break;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       if (have.params.conditional_type != want.params.conditional_type ||
@@ -267,7 +278,8 @@ Difference Match(Graph& have, Graph& want, std::vector<std::pair<GraphNode*, Gra
   InOrder(have, &old_order);
   InOrder(want, &new_order);
   if (old_order.size() != new_order.size()) {
-    const GraphNode* extra = new_order.size() > old_order.size() ? new_order[old_order.size()] : nullptr;
+    const GraphNode* extra =
+        new_order.size() > old_order.size() ? new_order[old_order.size()] : nullptr;
     return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, extra, nullptr};
   }
   std::map<const GraphNode*, std::size_t> old_index, new_index;
@@ -318,7 +330,8 @@ GraphNode* NodeInExec(GraphExec& exec, const GraphNode& node) { return Search(*e
 
 CUresult LaunchGraph(GraphExec& exec, Stream& stream) {
   std::lock_guard launch(exec.mutex);
-  SIM_TRY(TakeMemory(*exec.graph, (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0));
+  SIM_TRY(
+      TakeMemory(*exec.graph, (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0));
   Work begin;
   begin.after.push_back(exec.last);  // launches of one executable graph follow each other
   Point start;
@@ -336,18 +349,21 @@ SIM_API(cuGraphInstantiateWithFlags)(CUgraphExec* exec, CUgraph graph, unsigned 
   return Instantiate(exec, graph, flags);
 }
 
-SIM_API(cuGraphInstantiate_v2)(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log, std::size_t size) {
+SIM_API(cuGraphInstantiate_v2)(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                               std::size_t size) {
   if (error_node != nullptr) *error_node = nullptr;
   if (log != nullptr && size != 0) log[0] = 0;
   return Instantiate(exec, graph, 0);
 }
 
-SIM_API(cuGraphInstantiate)(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log, std::size_t size) {
+SIM_API(cuGraphInstantiate)(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                            std::size_t size) {
   return impl_cuGraphInstantiate_v2(exec, graph, error_node, log, size);
 }
 
 namespace {
-CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params, CUstream upload) {
+CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                               CUDA_GRAPH_INSTANTIATE_PARAMS* params, CUstream upload) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   params->hErrNode_out = nullptr;
   params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
@@ -364,12 +380,16 @@ CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INST
 }
 }  // namespace
 
-SIM_API(cuGraphInstantiateWithParams)(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  return InstantiateWithParams(exec, graph, params, params != nullptr ? params->hUploadStream : nullptr);
+SIM_API(cuGraphInstantiateWithParams)(CUgraphExec* exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return InstantiateWithParams(exec, graph, params,
+                               params != nullptr ? params->hUploadStream : nullptr);
 }
 
-SIM_API(cuGraphInstantiateWithParams_ptsz)(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  return InstantiateWithParams(exec, graph, params, PerThread(params != nullptr ? params->hUploadStream : nullptr));
+SIM_API(cuGraphInstantiateWithParams_ptsz)(CUgraphExec* exec, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return InstantiateWithParams(exec, graph, params,
+                               PerThread(params != nullptr ? params->hUploadStream : nullptr));
 }
 
 SIM_API(cuGraphExecGetFlags)(CUgraphExec handle, cuuint64_t* flags) {
@@ -416,7 +436,8 @@ SIM_API(cuGraphLaunch)(CUgraphExec handle, CUstream stream_handle) {
   return LaunchGraph(*exec, *stream);
 }
 
-SIM_API(cuGraphExecUpdate_v2)(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo* info) {
+SIM_API(cuGraphExecUpdate_v2)(CUgraphExec handle, CUgraph graph_handle,
+                              CUgraphExecUpdateResultInfo* info) {
   GraphExec* exec = Find<GraphExec>(handle);
   Graph* graph = nullptr;
   if (exec == nullptr || info == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -429,12 +450,14 @@ SIM_API(cuGraphExecUpdate_v2)(CUgraphExec handle, CUgraph graph_handle, CUgraphE
   info->result = difference.result;
   info->errorNode = difference.node != nullptr ? difference.node->handle : nullptr;
   info->errorFromNode = difference.from != nullptr ? difference.from->handle : nullptr;
-  if (difference.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  if (difference.result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   for (auto& [to, from] : pairs) TakeOver(*to, *from);
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecUpdate)(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, CUgraphExecUpdateResult* result) {
+SIM_API(cuGraphExecUpdate)(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
+                           CUgraphExecUpdateResult* result) {
   CUgraphExecUpdateResultInfo info{};
   const CUresult updated = impl_cuGraphExecUpdate_v2(exec, graph, &info);
   if (error_node != nullptr) *error_node = info.errorNode;
@@ -442,7 +465,8 @@ SIM_API(cuGraphExecUpdate)(CUgraphExec exec, CUgraph graph, CUgraphNode* error_n
   return updated;
 }
 
-SIM_API(cuGraphExecChildGraphNodeSetParams)(CUgraphExec exec_handle, CUgraphNode handle, CUgraph child_handle) {
+SIM_API(cuGraphExecChildGraphNodeSetParams)(CUgraphExec exec_handle, CUgraphNode handle,
+                                            CUgraph child_handle) {
   GraphExec* exec = Find<GraphExec>(exec_handle);
   GraphNode* original = Find<GraphNode>(handle);
   Graph* child = nullptr;
@@ -453,7 +477,8 @@ SIM_API(cuGraphExecChildGraphNodeSetParams)(CUgraphExec exec_handle, CUgraphNode
   GraphNode* node = NodeInExec(*exec, *original);
   if (node == nullptr || node->params.child == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::pair<GraphNode*, GraphNode*>> pairs;
-  if (Match(*node->params.child, *child, &pairs).result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (Match(*node->params.child, *child, &pairs).result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    return CUDA_ERROR_INVALID_VALUE;
   for (auto& [to, from] : pairs) TakeOver(*to, *from);
   return CUDA_SUCCESS;
 }
@@ -466,7 +491,8 @@ SIM_API(cuGraphNodeSetEnabled)(CUgraphExec exec_handle, CUgraphNode handle, unsi
   GraphNode* node = NodeInExec(*exec, *original);
   if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUgraphNodeType type = node->params.type;
-  if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMCPY && type != CU_GRAPH_NODE_TYPE_MEMSET) {
+  if (type != CU_GRAPH_NODE_TYPE_KERNEL && type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+      type != CU_GRAPH_NODE_TYPE_MEMSET) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   node->enabled = enabled != 0;

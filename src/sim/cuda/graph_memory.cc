@@ -176,7 +176,8 @@ SIM_API(cuDeviceGraphMemTrim)(CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuDeviceGetGraphMemAttribute)(CUdevice ordinal, CUgraphMem_attribute attribute, void* value) {
+SIM_API(cuDeviceGetGraphMemAttribute)(CUdevice ordinal, CUgraphMem_attribute attribute,
+                                      void* value) {
   const Device* device = FindDevice(ordinal);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -184,15 +185,24 @@ SIM_API(cuDeviceGetGraphMemAttribute)(CUdevice ordinal, CUgraphMem_attribute att
   const Totals& sum = totals[device->card];
   auto& out = *static_cast<cuuint64_t*>(value);
   switch (attribute) {
-    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: out = sum.used; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: out = sum.used_high; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: out = sum.reserved; return CUDA_SUCCESS;
-    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: out = sum.reserved_high; return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+      out = sum.used;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+      out = sum.used_high;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+      out = sum.reserved;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+      out = sum.reserved_high;
+      return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_API(cuDeviceSetGraphMemAttribute)(CUdevice ordinal, CUgraphMem_attribute attribute, void* value) {
+SIM_API(cuDeviceSetGraphMemAttribute)(CUdevice ordinal, CUgraphMem_attribute attribute,
+                                      void* value) {
   const Device* device = FindDevice(ordinal);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (value == nullptr || *static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -10,8 +10,8 @@
 namespace tessera::sim {
 namespace {
 
-CUresult Dependencies(Graph& graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges, std::size_t count,
-                      std::vector<GraphEdge>* out) {
+CUresult Dependencies(Graph& graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
+                      std::size_t count, std::vector<GraphEdge>* out) {
   if (nodes == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
     GraphNode* node = Find<GraphNode>(nodes[i]);
@@ -24,8 +24,8 @@ CUresult Dependencies(Graph& graph, const CUgraphNode* nodes, const CUgraphEdgeD
   return CUDA_SUCCESS;
 }
 
-CUresult Add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
-             std::size_t count, NodeParams params) {
+CUresult Add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* nodes,
+             const CUgraphEdgeData* edges, std::size_t count, NodeParams params) {
   Graph* graph = nullptr;
   SIM_TRY(FindGraph(graph_handle, &graph));
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -43,7 +43,8 @@ CUresult NodeOf(CUgraphNode handle, CUgraphNodeType type, GraphNode** node) {
   return *node != nullptr && (*node)->params.type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult ExecNodeOf(CUgraphExec exec_handle, CUgraphNode handle, CUgraphNodeType type, GraphNode** node) {
+CUresult ExecNodeOf(CUgraphExec exec_handle, CUgraphNode handle, CUgraphNodeType type,
+                    GraphNode** node) {
   GraphExec* exec = Find<GraphExec>(exec_handle);
   if (exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   GraphNode* original = Find<GraphNode>(handle);
@@ -79,8 +80,8 @@ void WriteKernelParams(const KernelCall& call, CUDA_KERNEL_NODE_PARAMS* out, Gra
   if (!call.packed.empty()) {
     auto& [size, list] = (*extras)[node.number];
     size = call.packed.size();
-    list = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::uint8_t*>(call.packed.data()), CU_LAUNCH_PARAM_BUFFER_SIZE,
-            &size, CU_LAUNCH_PARAM_END};
+    list = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::uint8_t*>(call.packed.data()),
+            CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
     out->extra = list.data();
   } else {
     auto& list = (*lists)[node.number];
@@ -92,7 +93,8 @@ void WriteKernelParams(const KernelCall& call, CUDA_KERNEL_NODE_PARAMS* out, Gra
 CUresult ReadAlloc(const CUDA_MEM_ALLOC_NODE_PARAMS& from, Context& context, NodeParams* to) {
   to->type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   to->alloc = from;
-  if (from.accessDescs != nullptr) to->alloc_access.assign(from.accessDescs, from.accessDescs + from.accessDescCount);
+  if (from.accessDescs != nullptr)
+    to->alloc_access.assign(from.accessDescs, from.accessDescs + from.accessDescCount);
   to->alloc.accessDescs = nullptr;
   return PlaceAllocation(context, to->alloc);
 }
@@ -115,7 +117,8 @@ CUresult ReadChild(CUgraph handle, NodeParams* to) {
   return CUDA_SUCCESS;
 }
 
-CUresult ReadOps(unsigned count, const CUstreamBatchMemOpParams* ops, unsigned flags, NodeParams* to) {
+CUresult ReadOps(unsigned count, const CUstreamBatchMemOpParams* ops, unsigned flags,
+                 NodeParams* to) {
   if (flags != 0 || count == 0 || ops == nullptr || count > 256) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) SIM_TRY(CheckMemOp(ops[i]));
   to->type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
@@ -126,7 +129,8 @@ CUresult ReadOps(unsigned count, const CUstreamBatchMemOpParams* ops, unsigned f
 
 template <typename Params>
 CUresult ReadSignals(const Params& from, NodeParams* to) {
-  if (from.numExtSems == 0 || from.extSemArray == nullptr || from.paramsArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (from.numExtSems == 0 || from.extSemArray == nullptr || from.paramsArray == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
   to->type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
   to->semaphores.assign(from.extSemArray, from.extSemArray + from.numExtSems);
   to->signals.assign(from.paramsArray, from.paramsArray + from.numExtSems);
@@ -135,7 +139,8 @@ CUresult ReadSignals(const Params& from, NodeParams* to) {
 
 template <typename Params>
 CUresult ReadWaits(const Params& from, NodeParams* to) {
-  if (from.numExtSems == 0 || from.extSemArray == nullptr || from.paramsArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (from.numExtSems == 0 || from.extSemArray == nullptr || from.paramsArray == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
   to->type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT;
   to->semaphores.assign(from.extSemArray, from.extSemArray + from.numExtSems);
   to->waits.assign(from.paramsArray, from.paramsArray + from.numExtSems);
@@ -214,8 +219,8 @@ CUresult ReadNodeParams(const CUgraphNodeParams& from, Context& context, NodePar
       Context* home = nullptr;
       SIM_TRY(HomeContext(from.memset.ctx, &home));
       to->context = home->handle;
-      to->fill = {from.memset.dst, from.memset.pitch, from.memset.value, from.memset.elementSize, from.memset.width,
-                  from.memset.height};
+      to->fill = {from.memset.dst,         from.memset.pitch, from.memset.value,
+                  from.memset.elementSize, from.memset.width, from.memset.height};
       return CheckFill(to->fill);
     }
     case CU_GRAPH_NODE_TYPE_HOST:
@@ -248,8 +253,10 @@ CUresult ReadNodeParams(const CUgraphNodeParams& from, Context& context, NodePar
       return ReadOps(from.memOp.count, from.memOp.paramArray, from.memOp.flags, to);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL: {
       const auto& params = from.conditional;
-      if (Find<Conditional>(params.handle) == nullptr || params.size == 0 || params.size > 64) return CUDA_ERROR_INVALID_VALUE;
-      if (params.type == CU_GRAPH_COND_TYPE_WHILE && params.size != 1) return CUDA_ERROR_INVALID_VALUE;
+      if (Find<Conditional>(params.handle) == nullptr || params.size == 0 || params.size > 64)
+        return CUDA_ERROR_INVALID_VALUE;
+      if (params.type == CU_GRAPH_COND_TYPE_WHILE && params.size != 1)
+        return CUDA_ERROR_INVALID_VALUE;
       if (params.type == CU_GRAPH_COND_TYPE_IF && params.size > 2) return CUDA_ERROR_INVALID_VALUE;
       to->conditional = params.handle;
       to->conditional_type = params.type;
@@ -268,8 +275,9 @@ CUresult ReadNodeParams(const CUgraphNodeParams& from, Context& context, NodePar
 
 using namespace tessera::sim;
 
-SIM_API(cuGraphAddNode_v2)(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
-                           std::size_t count, CUgraphNodeParams* params) {
+SIM_API(cuGraphAddNode_v2)(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* nodes,
+                           const CUgraphEdgeData* edges, std::size_t count,
+                           CUgraphNodeParams* params) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -280,12 +288,13 @@ SIM_API(cuGraphAddNode_v2)(CUgraphNode* handle, CUgraph graph_handle, const CUgr
   SIM_TRY(Add(handle, graph_handle, nodes, edges, count, std::move(read)));
   GraphNode* node = Find<GraphNode>(*handle);
   if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) params->alloc.dptr = node->params.alloc.dptr;
-  if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) params->conditional.phGraph_out = node->params.body_handles.data();
+  if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+    params->conditional.phGraph_out = node->params.body_handles.data();
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphAddNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                        CUgraphNodeParams* params) {
+SIM_API(cuGraphAddNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                        std::size_t count, CUgraphNodeParams* params) {
   return impl_cuGraphAddNode_v2(handle, graph, nodes, nullptr, count, params);
 }
 
@@ -293,7 +302,8 @@ SIM_API(cuGraphNodeSetParams)(CUgraphNode handle, CUgraphNodeParams* params) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   GraphNode* node = Find<GraphNode>(handle);
-  if (node == nullptr || params == nullptr || params->type != node->params.type) return CUDA_ERROR_INVALID_VALUE;
+  if (node == nullptr || params == nullptr || params->type != node->params.type)
+    return CUDA_ERROR_INVALID_VALUE;
   if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
       params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -344,15 +354,15 @@ CUDA_KERNEL_NODE_PARAMS Wide(const CUDA_KERNEL_NODE_PARAMS_v1& from) {
 
 }  // namespace
 
-SIM_API(cuGraphAddKernelNode_v2)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                                 const CUDA_KERNEL_NODE_PARAMS* params) {
+SIM_API(cuGraphAddKernelNode_v2)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                                 std::size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
   NodeParams read;
   SIM_TRY(KernelParams(params, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
 }
 
-SIM_API(cuGraphAddKernelNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                              const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+SIM_API(cuGraphAddKernelNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                              std::size_t count, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUDA_KERNEL_NODE_PARAMS wide = Wide(*params);
   return impl_cuGraphAddKernelNode_v2(handle, graph, nodes, count, &wide);
@@ -400,7 +410,8 @@ SIM_API(cuGraphKernelNodeSetParams)(CUgraphNode handle, const CUDA_KERNEL_NODE_P
   return impl_cuGraphKernelNodeSetParams_v2(handle, &wide);
 }
 
-SIM_API(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec exec, CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS* params) {
+SIM_API(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec exec, CUgraphNode handle,
+                                           const CUDA_KERNEL_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   SIM_TRY(ExecNodeOf(exec, handle, CU_GRAPH_NODE_TYPE_KERNEL, &node));
   NodeParams read;
@@ -411,7 +422,8 @@ SIM_API(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec exec, CUgraphNode handle,
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecKernelNodeSetParams)(CUgraphExec exec, CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+SIM_API(cuGraphExecKernelNodeSetParams)(CUgraphExec exec, CUgraphNode handle,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* params) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUDA_KERNEL_NODE_PARAMS wide = Wide(*params);
   return impl_cuGraphExecKernelNodeSetParams_v2(exec, handle, &wide);
@@ -427,7 +439,8 @@ SIM_API(cuGraphKernelNodeCopyAttributes)(CUgraphNode to, CUgraphNode from) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphKernelNodeGetAttribute)(CUgraphNode handle, CUkernelNodeAttrID id, CUkernelNodeAttrValue* value) {
+SIM_API(cuGraphKernelNodeGetAttribute)(CUgraphNode handle, CUkernelNodeAttrID id,
+                                       CUkernelNodeAttrValue* value) {
   GraphNode* node = nullptr;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_KERNEL, &node));
@@ -439,13 +452,15 @@ SIM_API(cuGraphKernelNodeGetAttribute)(CUgraphNode handle, CUkernelNodeAttrID id
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphKernelNodeSetAttribute)(CUgraphNode handle, CUkernelNodeAttrID id, const CUkernelNodeAttrValue* value) {
+SIM_API(cuGraphKernelNodeSetAttribute)(CUgraphNode handle, CUkernelNodeAttrID id,
+                                       const CUkernelNodeAttrValue* value) {
   GraphNode* node = nullptr;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_KERNEL, &node));
   std::lock_guard lock(GraphMutex());
   node->params.kernel.attributes[id] = *value;
-  if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) node->params.kernel.cooperative = value->cooperative != 0;
+  if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+    node->params.kernel.cooperative = value->cooperative != 0;
   return CUDA_SUCCESS;
 }
 
@@ -477,8 +492,8 @@ CUresult FillParams(const CUDA_MEMSET_NODE_PARAMS* fill, CUcontext context, Node
 
 }  // namespace
 
-SIM_API(cuGraphAddMemcpyNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                              const CUDA_MEMCPY3D* copy, CUcontext context) {
+SIM_API(cuGraphAddMemcpyNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                              std::size_t count, const CUDA_MEMCPY3D* copy, CUcontext context) {
   NodeParams read;
   SIM_TRY(CopyParams(copy, context, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
@@ -502,7 +517,8 @@ SIM_API(cuGraphMemcpyNodeSetParams)(CUgraphNode handle, const CUDA_MEMCPY3D* cop
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecMemcpyNodeSetParams)(CUgraphExec exec, CUgraphNode handle, const CUDA_MEMCPY3D* copy, CUcontext context) {
+SIM_API(cuGraphExecMemcpyNodeSetParams)(CUgraphExec exec, CUgraphNode handle,
+                                        const CUDA_MEMCPY3D* copy, CUcontext context) {
   GraphNode* node = nullptr;
   SIM_TRY(ExecNodeOf(exec, handle, CU_GRAPH_NODE_TYPE_MEMCPY, &node));
   NodeParams read;
@@ -512,8 +528,9 @@ SIM_API(cuGraphExecMemcpyNodeSetParams)(CUgraphExec exec, CUgraphNode handle, co
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphAddMemsetNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                              const CUDA_MEMSET_NODE_PARAMS* fill, CUcontext context) {
+SIM_API(cuGraphAddMemsetNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                              std::size_t count, const CUDA_MEMSET_NODE_PARAMS* fill,
+                              CUcontext context) {
   NodeParams read;
   SIM_TRY(FillParams(fill, context, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
@@ -537,8 +554,8 @@ SIM_API(cuGraphMemsetNodeSetParams)(CUgraphNode handle, const CUDA_MEMSET_NODE_P
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecMemsetNodeSetParams)(CUgraphExec exec, CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS* fill,
-                                        CUcontext context) {
+SIM_API(cuGraphExecMemsetNodeSetParams)(CUgraphExec exec, CUgraphNode handle,
+                                        const CUDA_MEMSET_NODE_PARAMS* fill, CUcontext context) {
   GraphNode* node = nullptr;
   SIM_TRY(ExecNodeOf(exec, handle, CU_GRAPH_NODE_TYPE_MEMSET, &node));
   NodeParams read;
@@ -550,8 +567,8 @@ SIM_API(cuGraphExecMemsetNodeSetParams)(CUgraphExec exec, CUgraphNode handle, co
 
 // Host nodes.
 
-SIM_API(cuGraphAddHostNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                            const CUDA_HOST_NODE_PARAMS* host) {
+SIM_API(cuGraphAddHostNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                            std::size_t count, const CUDA_HOST_NODE_PARAMS* host) {
   NodeParams read;
   if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(ReadHost(host->fn, host->userData, &read));
@@ -577,7 +594,8 @@ SIM_API(cuGraphHostNodeSetParams)(CUgraphNode handle, const CUDA_HOST_NODE_PARAM
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecHostNodeSetParams)(CUgraphExec exec, CUgraphNode handle, const CUDA_HOST_NODE_PARAMS* host) {
+SIM_API(cuGraphExecHostNodeSetParams)(CUgraphExec exec, CUgraphNode handle,
+                                      const CUDA_HOST_NODE_PARAMS* host) {
   GraphNode* node = nullptr;
   SIM_TRY(ExecNodeOf(exec, handle, CU_GRAPH_NODE_TYPE_HOST, &node));
   NodeParams read;
@@ -590,8 +608,8 @@ SIM_API(cuGraphExecHostNodeSetParams)(CUgraphExec exec, CUgraphNode handle, cons
 
 // Child graphs and empty nodes.
 
-SIM_API(cuGraphAddChildGraphNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                                  CUgraph child) {
+SIM_API(cuGraphAddChildGraphNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                                  std::size_t count, CUgraph child) {
   NodeParams read;
   SIM_TRY(ReadChild(child, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
@@ -605,21 +623,22 @@ SIM_API(cuGraphChildGraphNodeGetGraph)(CUgraphNode handle, CUgraph* child) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphAddEmptyNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count) {
+SIM_API(cuGraphAddEmptyNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                             std::size_t count) {
   return Add(handle, graph, nodes, nullptr, count, NodeParams());
 }
 
 // Event nodes.
 
-SIM_API(cuGraphAddEventRecordNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                                   CUevent event) {
+SIM_API(cuGraphAddEventRecordNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                                   std::size_t count, CUevent event) {
   NodeParams read;
   SIM_TRY(ReadEvent(event, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
 }
 
-SIM_API(cuGraphAddEventWaitNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                                 CUevent event) {
+SIM_API(cuGraphAddEventWaitNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                                 std::size_t count, CUevent event) {
   NodeParams read;
   SIM_TRY(ReadEvent(event, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
@@ -673,23 +692,27 @@ SIM_API(cuGraphExecEventWaitNodeSetEvent)(CUgraphExec exec, CUgraphNode handle, 
 
 // External semaphores.
 
-SIM_API(cuGraphAddExternalSemaphoresSignalNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
-                                                std::size_t count, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
+SIM_API(cuGraphAddExternalSemaphoresSignalNode)(CUgraphNode* handle, CUgraph graph,
+                                                const CUgraphNode* nodes, std::size_t count,
+                                                const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
   NodeParams read;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(ReadSignals(*params, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
 }
 
-SIM_API(cuGraphExternalSemaphoresSignalNodeGetParams)(CUgraphNode handle, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
+SIM_API(cuGraphExternalSemaphoresSignalNodeGetParams)(CUgraphNode handle,
+                                                      CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, &node));
-  *params = {node->params.semaphores.data(), node->params.signals.data(), static_cast<unsigned>(node->params.semaphores.size())};
+  *params = {node->params.semaphores.data(), node->params.signals.data(),
+             static_cast<unsigned>(node->params.semaphores.size())};
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExternalSemaphoresSignalNodeSetParams)(CUgraphNode handle, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
+SIM_API(cuGraphExternalSemaphoresSignalNodeSetParams)(
+    CUgraphNode handle, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, &node));
   NodeParams read;
@@ -699,8 +722,8 @@ SIM_API(cuGraphExternalSemaphoresSignalNodeSetParams)(CUgraphNode handle, const 
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecExternalSemaphoresSignalNodeSetParams)(CUgraphExec exec, CUgraphNode handle,
-                                                          const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
+SIM_API(cuGraphExecExternalSemaphoresSignalNodeSetParams)(
+    CUgraphExec exec, CUgraphNode handle, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   SIM_TRY(ExecNodeOf(exec, handle, CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, &node));
   NodeParams read;
@@ -710,23 +733,27 @@ SIM_API(cuGraphExecExternalSemaphoresSignalNodeSetParams)(CUgraphExec exec, CUgr
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphAddExternalSemaphoresWaitNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
-                                              std::size_t count, const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
+SIM_API(cuGraphAddExternalSemaphoresWaitNode)(CUgraphNode* handle, CUgraph graph,
+                                              const CUgraphNode* nodes, std::size_t count,
+                                              const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
   NodeParams read;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(ReadWaits(*params, &read));
   return Add(handle, graph, nodes, nullptr, count, std::move(read));
 }
 
-SIM_API(cuGraphExternalSemaphoresWaitNodeGetParams)(CUgraphNode handle, CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
+SIM_API(cuGraphExternalSemaphoresWaitNodeGetParams)(CUgraphNode handle,
+                                                    CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, &node));
-  *params = {node->params.semaphores.data(), node->params.waits.data(), static_cast<unsigned>(node->params.semaphores.size())};
+  *params = {node->params.semaphores.data(), node->params.waits.data(),
+             static_cast<unsigned>(node->params.semaphores.size())};
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExternalSemaphoresWaitNodeSetParams)(CUgraphNode handle, const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
+SIM_API(cuGraphExternalSemaphoresWaitNodeSetParams)(CUgraphNode handle,
+                                                    const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, &node));
   NodeParams read;
@@ -736,8 +763,8 @@ SIM_API(cuGraphExternalSemaphoresWaitNodeSetParams)(CUgraphNode handle, const CU
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphExecExternalSemaphoresWaitNodeSetParams)(CUgraphExec exec, CUgraphNode handle,
-                                                        const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
+SIM_API(cuGraphExecExternalSemaphoresWaitNodeSetParams)(
+    CUgraphExec exec, CUgraphNode handle, const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   SIM_TRY(ExecNodeOf(exec, handle, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, &node));
   NodeParams read;
@@ -749,8 +776,8 @@ SIM_API(cuGraphExecExternalSemaphoresWaitNodeSetParams)(CUgraphExec exec, CUgrap
 
 // Memory operations on words.
 
-SIM_API(cuGraphAddBatchMemOpNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+SIM_API(cuGraphAddBatchMemOpNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                                  std::size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
   NodeParams read;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(ReadOps(params->count, params->paramArray, params->flags, &read));
@@ -762,12 +789,13 @@ SIM_API(cuGraphBatchMemOpNodeGetParams)(CUgraphNode handle, CUDA_BATCH_MEM_OP_NO
   GraphNode* node = nullptr;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &node));
-  *params = {node->params.context, static_cast<unsigned>(node->params.mem_ops.size()), node->params.mem_ops.data(),
-             node->params.mem_op_flags};
+  *params = {node->params.context, static_cast<unsigned>(node->params.mem_ops.size()),
+             node->params.mem_ops.data(), node->params.mem_op_flags};
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphBatchMemOpNodeSetParams)(CUgraphNode handle, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+SIM_API(cuGraphBatchMemOpNodeSetParams)(CUgraphNode handle,
+                                        const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
   GraphNode* node = nullptr;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &node));
   NodeParams read;
@@ -790,8 +818,8 @@ SIM_API(cuGraphExecBatchMemOpNodeSetParams)(CUgraphExec exec, CUgraphNode handle
 
 // Memory nodes.
 
-SIM_API(cuGraphAddMemAllocNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                                CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+SIM_API(cuGraphAddMemAllocNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                                std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -811,13 +839,14 @@ SIM_API(cuGraphMemAllocNodeGetParams)(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PA
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(NodeOf(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node));
   *params = node->params.alloc;
-  params->accessDescs = node->params.alloc_access.empty() ? nullptr : node->params.alloc_access.data();
+  params->accessDescs =
+      node->params.alloc_access.empty() ? nullptr : node->params.alloc_access.data();
   params->accessDescCount = node->params.alloc_access.size();
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphAddMemFreeNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes, std::size_t count,
-                               CUdeviceptr address) {
+SIM_API(cuGraphAddMemFreeNode)(CUgraphNode* handle, CUgraph graph, const CUgraphNode* nodes,
+                               std::size_t count, CUdeviceptr address) {
   if (!IsGraphAllocation(address)) return CUDA_ERROR_INVALID_VALUE;
   NodeParams read;
   read.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
@@ -835,11 +864,12 @@ SIM_API(cuGraphMemFreeNodeGetParams)(CUgraphNode handle, CUdeviceptr* address) {
 
 // Conditional nodes.
 
-SIM_API(cuGraphConditionalHandleCreate)(CUgraphConditionalHandle* handle, CUgraph graph_handle, CUcontext,
-                                        unsigned default_value, unsigned flags) {
+SIM_API(cuGraphConditionalHandleCreate)(CUgraphConditionalHandle* handle, CUgraph graph_handle,
+                                        CUcontext, unsigned default_value, unsigned flags) {
   Graph* graph = nullptr;
   SIM_TRY(FindGraph(graph_handle, &graph));
-  if (handle == nullptr || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   auto* conditional = new Conditional;
   conditional->graph_id = graph->id;
   conditional->default_value = default_value;

@@ -7,7 +7,9 @@
 namespace tessera::sim {
 namespace {
 
-bool Plain(const CUgraphEdgeData& data) { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
+bool Plain(const CUgraphEdgeData& data) {
+  return data.from_port == 0 && data.to_port == 0 && data.type == 0;
+}
 
 // Lists of the driver: with a NULL array only the number; with room left over, NULLs.
 template <typename List, typename Use>
@@ -28,7 +30,8 @@ struct WholeEdge {
   CUgraphEdgeData data;
 };
 
-CUresult Edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count) {
+CUresult Edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
+               std::size_t* count) {
   Graph* graph = nullptr;
   SIM_TRY(FindGraph(handle, &graph));
   if ((from == nullptr) != (to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
@@ -49,7 +52,8 @@ CUresult Edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeDa
   });
 }
 
-CUresult Neighbours(CUgraphNode handle, bool before, CUgraphNode* nodes, CUgraphEdgeData* data, std::size_t* count) {
+CUresult Neighbours(CUgraphNode handle, bool before, CUgraphNode* nodes, CUgraphEdgeData* data,
+                    std::size_t* count) {
   GraphNode* node = Find<GraphNode>(handle);
   if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(GraphMutex());
@@ -65,14 +69,15 @@ CUresult Neighbours(CUgraphNode handle, bool before, CUgraphNode* nodes, CUgraph
   });
 }
 
-CUresult EndsOf(CUgraph graph_handle, const CUgraphNode* from, const CUgraphNode* to, std::size_t count,
-                std::vector<std::pair<GraphNode*, GraphNode*>>* out) {
+CUresult EndsOf(CUgraph graph_handle, const CUgraphNode* from, const CUgraphNode* to,
+                std::size_t count, std::vector<std::pair<GraphNode*, GraphNode*>>* out) {
   Graph* graph = nullptr;
   SIM_TRY(FindGraph(graph_handle, &graph));
   if (count != 0 && (from == nullptr || to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
     GraphNode *a = Find<GraphNode>(from[i]), *b = Find<GraphNode>(to[i]);
-    if (a == nullptr || b == nullptr || a->graph != graph || b->graph != graph || a == b) return CUDA_ERROR_INVALID_VALUE;
+    if (a == nullptr || b == nullptr || a->graph != graph || b->graph != graph || a == b)
+      return CUDA_ERROR_INVALID_VALUE;
     out->emplace_back(a, b);
   }
   return CUDA_SUCCESS;
@@ -85,8 +90,8 @@ bool HasEdge(const GraphNode& from, const GraphNode& to) {
   return false;
 }
 
-CUresult AddEdges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data,
-                  std::size_t count) {
+CUresult AddEdges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                  const CUgraphEdgeData* data, std::size_t count) {
   std::lock_guard lock(GraphMutex());
   std::vector<std::pair<GraphNode*, GraphNode*>> ends;
   SIM_TRY(EndsOf(graph, from, to, count, &ends));
@@ -102,7 +107,8 @@ CUresult AddEdges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
   return CUDA_SUCCESS;
 }
 
-CUresult RemoveEdges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, std::size_t count) {
+CUresult RemoveEdges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                     std::size_t count) {
   std::lock_guard lock(GraphMutex());
   std::vector<std::pair<GraphNode*, GraphNode*>> ends;
   SIM_TRY(EndsOf(graph, from, to, count, &ends));
@@ -119,30 +125,48 @@ CUresult RemoveEdges(CUgraph graph, const CUgraphNode* from, const CUgraphNode* 
 
 const char* KindName(CUgraphNodeType type) {
   switch (type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: return "KERNEL";
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return "MEMCPY";
-    case CU_GRAPH_NODE_TYPE_MEMSET: return "MEMSET";
-    case CU_GRAPH_NODE_TYPE_HOST: return "HOST";
-    case CU_GRAPH_NODE_TYPE_GRAPH: return "GRAPH";
-    case CU_GRAPH_NODE_TYPE_EMPTY: return "EMPTY";
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return "EVENT_WAIT";
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return "EVENT_RECORD";
-    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL: return "EXT_SEMAS_SIGNAL";
-    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: return "EXT_SEMAS_WAIT";
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return "MEM_ALLOC";
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: return "MEM_FREE";
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return "BATCH_MEM_OP";
-    case CU_GRAPH_NODE_TYPE_CONDITIONAL: return "CONDITIONAL";
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return "KERNEL";
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return "MEMCPY";
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return "MEMSET";
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return "HOST";
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return "GRAPH";
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return "EMPTY";
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return "EVENT_WAIT";
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return "EVENT_RECORD";
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+      return "EXT_SEMAS_SIGNAL";
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+      return "EXT_SEMAS_WAIT";
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return "MEM_ALLOC";
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return "MEM_FREE";
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return "BATCH_MEM_OP";
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return "CONDITIONAL";
   }
   return "UNKNOWN";
 }
 
 void PrintDot(std::FILE* file, const Graph& graph) {
-  std::fprintf(file, "subgraph cluster_%llu {\nlabel=\"graph_%llu\"\n", static_cast<unsigned long long>(graph.id),
+  std::fprintf(file, "subgraph cluster_%llu {\nlabel=\"graph_%llu\"\n",
+               static_cast<unsigned long long>(graph.id),
                static_cast<unsigned long long>(graph.id));
-  const auto number = [](const GraphNode& node) { return static_cast<unsigned long long>(node.number); };
+  const auto number = [](const GraphNode& node) {
+    return static_cast<unsigned long long>(node.number);
+  };
   for (const auto& node : graph.nodes) {
-    std::fprintf(file, "\"node_%llu\"[label=\"%llu %s\"];\n", number(*node), number(*node), KindName(node->params.type));
+    std::fprintf(file, "\"node_%llu\"[label=\"%llu %s\"];\n", number(*node), number(*node),
+                 KindName(node->params.type));
     if (node->params.child != nullptr) PrintDot(file, *node->params.child);
     for (const auto& body : node->params.bodies) PrintDot(file, *body);
   }
@@ -178,7 +202,8 @@ SIM_API(cuGraphClone)(CUgraph* handle, CUgraph from) {
   SIM_TRY(FindGraph(from, &graph));
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (const auto& node : graph->nodes) {
-    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        node->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
       return CUDA_ERROR_NOT_SUPPORTED;
     }
   }
@@ -186,7 +211,8 @@ SIM_API(cuGraphClone)(CUgraph* handle, CUgraph from) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphNodeFindInClone)(CUgraphNode* handle, CUgraphNode original_handle, CUgraph clone_handle) {
+SIM_API(cuGraphNodeFindInClone)(CUgraphNode* handle, CUgraphNode original_handle,
+                                CUgraph clone_handle) {
   Graph* clone = nullptr;
   SIM_TRY(FindGraph(clone_handle, &clone));
   GraphNode* original = Find<GraphNode>(original_handle);
@@ -211,9 +237,10 @@ SIM_API(cuGraphGetNodes)(CUgraph handle, CUgraphNode* nodes, std::size_t* count)
   Graph* graph = nullptr;
   SIM_TRY(FindGraph(handle, &graph));
   std::lock_guard lock(GraphMutex());
-  return Fill(graph->nodes, nodes != nullptr, count, [&](std::size_t i, const std::unique_ptr<GraphNode>* node) {
-    nodes[i] = node != nullptr ? (*node)->handle : nullptr;
-  });
+  return Fill(graph->nodes, nodes != nullptr, count,
+              [&](std::size_t i, const std::unique_ptr<GraphNode>* node) {
+                nodes[i] = node != nullptr ? (*node)->handle : nullptr;
+              });
 }
 
 SIM_API(cuGraphGetRootNodes)(CUgraph handle, CUgraphNode* nodes, std::size_t* count) {
@@ -224,23 +251,27 @@ SIM_API(cuGraphGetRootNodes)(CUgraph handle, CUgraphNode* nodes, std::size_t* co
   for (const auto& node : graph->nodes) {
     if (node->before.empty()) roots.push_back(node.get());
   }
-  return Fill(roots, nodes != nullptr, count,
-              [&](std::size_t i, GraphNode* const* node) { nodes[i] = node != nullptr ? (*node)->handle : nullptr; });
+  return Fill(roots, nodes != nullptr, count, [&](std::size_t i, GraphNode* const* node) {
+    nodes[i] = node != nullptr ? (*node)->handle : nullptr;
+  });
 }
 
-SIM_API(cuGraphGetEdges_v2)(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, std::size_t* count) {
+SIM_API(cuGraphGetEdges_v2)(CUgraph graph, CUgraphNode* from, CUgraphNode* to,
+                            CUgraphEdgeData* data, std::size_t* count) {
   return Edges(graph, from, to, data, count);
 }
 SIM_API(cuGraphGetEdges)(CUgraph graph, CUgraphNode* from, CUgraphNode* to, std::size_t* count) {
   return Edges(graph, from, to, nullptr, count);
 }
-SIM_API(cuGraphNodeGetDependencies_v2)(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data, std::size_t* count) {
+SIM_API(cuGraphNodeGetDependencies_v2)(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data,
+                                       std::size_t* count) {
   return Neighbours(node, true, nodes, data, count);
 }
 SIM_API(cuGraphNodeGetDependencies)(CUgraphNode node, CUgraphNode* nodes, std::size_t* count) {
   return Neighbours(node, true, nodes, nullptr, count);
 }
-SIM_API(cuGraphNodeGetDependentNodes_v2)(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data, std::size_t* count) {
+SIM_API(cuGraphNodeGetDependentNodes_v2)(CUgraphNode node, CUgraphNode* nodes,
+                                         CUgraphEdgeData* data, std::size_t* count) {
   return Neighbours(node, false, nodes, data, count);
 }
 SIM_API(cuGraphNodeGetDependentNodes)(CUgraphNode node, CUgraphNode* nodes, std::size_t* count) {
@@ -250,21 +281,24 @@ SIM_API(cuGraphAddDependencies_v2)(CUgraph graph, const CUgraphNode* from, const
                                    const CUgraphEdgeData* data, std::size_t count) {
   return AddEdges(graph, from, to, data, count);
 }
-SIM_API(cuGraphAddDependencies)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, std::size_t count) {
+SIM_API(cuGraphAddDependencies)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                std::size_t count) {
   return AddEdges(graph, from, to, nullptr, count);
 }
-SIM_API(cuGraphRemoveDependencies_v2)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData*,
-                                      std::size_t count) {
+SIM_API(cuGraphRemoveDependencies_v2)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                      const CUgraphEdgeData*, std::size_t count) {
   return RemoveEdges(graph, from, to, count);
 }
-SIM_API(cuGraphRemoveDependencies)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, std::size_t count) {
+SIM_API(cuGraphRemoveDependencies)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                   std::size_t count) {
   return RemoveEdges(graph, from, to, count);
 }
 
 SIM_API(cuGraphDestroyNode)(CUgraphNode handle) {
   GraphNode* node = Find<GraphNode>(handle);
   if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+  if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+      node->params.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   RemoveNode(*node);

@@ -16,23 +16,28 @@ class GraphTest : public DeviceTest {
     OK(cuGraphCreate(&graph_, 0));
   }
 
-  CUgraphNode AddKernel(const char* name, CUdeviceptr word, int value, std::vector<CUgraphNode> after = {}) {
+  CUgraphNode AddKernel(const char* name, CUdeviceptr word, int value,
+                        std::vector<CUgraphNode> after = {}) {
     void* params[] = {&word, &value};
     CUDA_KERNEL_NODE_PARAMS kernel{};
     kernel.func = Kernel(name);
-    kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = kernel.blockDimX = kernel.blockDimY = kernel.blockDimZ = 1;
+    kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = kernel.blockDimX = kernel.blockDimY =
+        kernel.blockDimZ = 1;
     kernel.kernelParams = params;
     CUgraphNode node{};
-    EXPECT_EQ(CUDA_SUCCESS, cuGraphAddKernelNode_v2(&node, graph_, after.data(), after.size(), &kernel));
+    EXPECT_EQ(CUDA_SUCCESS,
+              cuGraphAddKernelNode_v2(&node, graph_, after.data(), after.size(), &kernel));
     return node;
   }
-  CUgraphNode AddAlloc(std::size_t bytes, CUdeviceptr* address, std::vector<CUgraphNode> after = {}) {
+  CUgraphNode AddAlloc(std::size_t bytes, CUdeviceptr* address,
+                       std::vector<CUgraphNode> after = {}) {
     CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
     alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
     alloc.bytesize = bytes;
     CUgraphNode node{};
-    EXPECT_EQ(CUDA_SUCCESS, cuGraphAddMemAllocNode(&node, graph_, after.data(), after.size(), &alloc));
+    EXPECT_EQ(CUDA_SUCCESS,
+              cuGraphAddMemAllocNode(&node, graph_, after.data(), after.size(), &alloc));
     *address = alloc.dptr;
     return node;
   }
@@ -239,12 +244,15 @@ TEST_F(GraphTest, BranchesTakeTheEnginesTime) {
   const auto add = [&](const char* name, std::vector<CUgraphNode> after) {
     CUDA_KERNEL_NODE_PARAMS kernel{};
     kernel.func = Kernel(name);
-    kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = kernel.blockDimX = kernel.blockDimY = kernel.blockDimZ = 1;
+    kernel.gridDimX = kernel.gridDimY = kernel.gridDimZ = kernel.blockDimX = kernel.blockDimY =
+        kernel.blockDimZ = 1;
     CUgraphNode node{};
-    EXPECT_EQ(CUDA_SUCCESS, cuGraphAddKernelNode_v2(&node, graph_, after.data(), after.size(), &kernel));
+    EXPECT_EQ(CUDA_SUCCESS,
+              cuGraphAddKernelNode_v2(&node, graph_, after.data(), after.size(), &kernel));
     return node;
   };
-  const CUgraphNode root = add("k100us", {}), left = add("k100us", {root}), right = add("k100us", {root});
+  const CUgraphNode root = add("k100us", {}), left = add("k100us", {root}),
+                    right = add("k100us", {root});
   add("k100us", {left, right});
   const CUgraphExec exec = Instantiate();
   Launch("k5ms", stream_);
@@ -263,7 +271,8 @@ TEST_F(GraphTest, ConditionalBodyRunsByItsDefault) {
     CUgraph graph{};
     OK(cuGraphCreate(&graph, 0));
     CUgraphConditionalHandle handle{};
-    OK(cuGraphConditionalHandleCreate(&handle, graph, context_, value, CU_GRAPH_COND_ASSIGN_DEFAULT));
+    OK(cuGraphConditionalHandleCreate(&handle, graph, context_, value,
+                                      CU_GRAPH_COND_ASSIGN_DEFAULT));
     CUgraphNodeParams params{};
     params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
     params.conditional.handle = handle;
@@ -303,8 +312,9 @@ TEST_F(GraphTest, MemoryOperationNodesWriteAndWait) {
 TEST_F(GraphTest, UserObjectLivesAsLongAsAGraphNamesIt) {
   int destroyed = 0;
   CUuserObject object{};
-  OK(cuUserObjectCreate(&object, &destroyed, [](void* count) { ++*static_cast<int*>(count); }, 1,
-                        CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  OK(cuUserObjectCreate(
+      &object, &destroyed, [](void* count) { ++*static_cast<int*>(count); }, 1,
+      CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
   OK(cuGraphRetainUserObject(graph_, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
   AddKernel("add", Word(), 1);
   const CUgraphExec exec = Instantiate();

@@ -20,7 +20,8 @@ void ReleaseUserObject(UserObject& object, unsigned count) {
 
 using namespace tessera::sim;
 
-SIM_API(cuUserObjectCreate)(CUuserObject* handle, void* pointer, CUhostFn destroy, unsigned references, unsigned flags) {
+SIM_API(cuUserObjectCreate)(CUuserObject* handle, void* pointer, CUhostFn destroy,
+                            unsigned references, unsigned flags) {
   if (handle == nullptr || destroy == nullptr || references == 0 || references > INT_MAX ||
       flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -43,16 +44,19 @@ SIM_API(cuUserObjectRetain)(CUuserObject handle, unsigned count) {
 
 SIM_API(cuUserObjectRelease)(CUuserObject handle, unsigned count) {
   UserObject* object = Find<UserObject>(handle);
-  if (object == nullptr || count == 0 || count > object->references.load()) return CUDA_ERROR_INVALID_VALUE;
+  if (object == nullptr || count == 0 || count > object->references.load())
+    return CUDA_ERROR_INVALID_VALUE;
   ReleaseUserObject(*object, count);
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGraphRetainUserObject)(CUgraph graph_handle, CUuserObject handle, unsigned count, unsigned flags) {
+SIM_API(cuGraphRetainUserObject)(CUgraph graph_handle, CUuserObject handle, unsigned count,
+                                 unsigned flags) {
   Graph* graph = nullptr;
   SIM_TRY(FindGraph(graph_handle, &graph));
   UserObject* object = Find<UserObject>(handle);
-  if (object == nullptr || count == 0 || count > INT_MAX || (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE}) != 0) {
+  if (object == nullptr || count == 0 || count > INT_MAX ||
+      (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE}) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::lock_guard lock(GraphMutex());
@@ -67,7 +71,8 @@ SIM_API(cuGraphReleaseUserObject)(CUgraph graph_handle, CUuserObject handle, uns
   UserObject* object = Find<UserObject>(handle);
   std::lock_guard lock(GraphMutex());
   const auto held = graph->user_objects.find(object);
-  if (object == nullptr || held == graph->user_objects.end() || count == 0 || count > held->second) {
+  if (object == nullptr || held == graph->user_objects.end() || count == 0 ||
+      count > held->second) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   held->second -= count;

@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "sim/cuda/handles.h"
 #include "sim/cuda/cuda_abi.h"
+#include "sim/cuda/handles.h"
 
 namespace tessera::sim {
 

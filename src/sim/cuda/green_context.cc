@@ -19,7 +19,8 @@ struct ResourceDesc {
   unsigned sm_count = 0;
 };
 
-// Multiprocessors are parted in eights from compute capability 9.0 on, in twos (of at least four) before.
+// Multiprocessors are parted in eights from compute capability 9.0 on, in twos (of at least four)
+// before.
 unsigned Step(const Device& device) { return device.spec->cc_major >= 9 ? 8 : 2; }
 unsigned Least(const Device& device) { return device.spec->cc_major >= 9 ? 8 : 4; }
 
@@ -48,8 +49,9 @@ SIM_API(cuCtxGetDevResource)(CUcontext handle, CUdevResource* resource, CUdevRes
   return WholeDevice(*context->device, resource, type);
 }
 
-SIM_API(cuDevSmResourceSplitByCount)(CUdevResource* result, unsigned* groups, const CUdevResource* input,
-                                     CUdevResource* remaining, unsigned flags, unsigned least) {
+SIM_API(cuDevSmResourceSplitByCount)(CUdevResource* result, unsigned* groups,
+                                     const CUdevResource* input, CUdevResource* remaining,
+                                     unsigned flags, unsigned least) {
   if (groups == nullptr || input == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (input->type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   const Device* device = FindDevice(0);
@@ -75,7 +77,8 @@ SIM_API(cuDevSmResourceSplitByCount)(CUdevResource* result, unsigned* groups, co
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuDevResourceGenerateDesc)(CUdevResourceDesc* handle, CUdevResource* resources, unsigned count) {
+SIM_API(cuDevResourceGenerateDesc)(CUdevResourceDesc* handle, CUdevResource* resources,
+                                   unsigned count) {
   if (handle == nullptr || resources == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   auto* desc = new ResourceDesc;
   for (unsigned i = 0; i < count; ++i) {
@@ -89,7 +92,8 @@ SIM_API(cuDevResourceGenerateDesc)(CUdevResourceDesc* handle, CUdevResource* res
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGreenCtxCreate)(CUgreenCtx* handle, CUdevResourceDesc desc_handle, CUdevice ordinal, unsigned flags) {
+SIM_API(cuGreenCtxCreate)(CUgreenCtx* handle, CUdevResourceDesc desc_handle, CUdevice ordinal,
+                          unsigned flags) {
   const Device* device = FindDevice(ordinal);
   ResourceDesc* desc = Find<ResourceDesc>(desc_handle);
   if (handle == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
@@ -128,7 +132,8 @@ SIM_API(cuCtxFromGreenCtx)(CUcontext* context, CUgreenCtx handle) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuGreenCtxGetDevResource)(CUgreenCtx handle, CUdevResource* resource, CUdevResourceType type) {
+SIM_API(cuGreenCtxGetDevResource)(CUgreenCtx handle, CUdevResource* resource,
+                                  CUdevResourceType type) {
   GreenContext* green = Find<GreenContext>(handle);
   if (green == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   SIM_TRY(WholeDevice(*green->context->device, resource, type));
@@ -146,12 +151,14 @@ SIM_API(cuGreenCtxGetId)(CUgreenCtx handle, unsigned long long* id) {
 
 SIM_API(cuGreenCtxRecordEvent)(CUgreenCtx handle, CUevent event) {
   GreenContext* green = Find<GreenContext>(handle);
-  return green == nullptr ? CUDA_ERROR_INVALID_HANDLE : impl_cuCtxRecordEvent(green->context->handle, event);
+  return green == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                          : impl_cuCtxRecordEvent(green->context->handle, event);
 }
 
 SIM_API(cuGreenCtxWaitEvent)(CUgreenCtx handle, CUevent event) {
   GreenContext* green = Find<GreenContext>(handle);
-  return green == nullptr ? CUDA_ERROR_INVALID_HANDLE : impl_cuCtxWaitEvent(green->context->handle, event);
+  return green == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                          : impl_cuCtxWaitEvent(green->context->handle, event);
 }
 
 SIM_API(cuGreenCtxStreamCreate)(CUstream* stream, CUgreenCtx handle, unsigned flags, int priority) {

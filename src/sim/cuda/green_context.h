@@ -1,5 +1,5 @@
-// Green contexts: a part of a card's multiprocessors. Only their bookkeeping is modelled; their work shares the card's engines
-// as everybody's does.
+// Green contexts: a part of a card's multiprocessors. Only their bookkeeping is modelled; their
+// work shares the card's engines as everybody's does.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,8 @@
 namespace tessera::sim {
 namespace {
 
-// A slot waits until this many others are free, so that a handle used after its end is not soon somebody else's.
+// A slot waits until this many others are free, so that a handle used after its end is not soon
+// somebody else's.
 constexpr std::uint32_t kReuseDelay = 64;
 
 template <std::size_t... I>
@@ -16,11 +17,14 @@ constexpr auto MakeTables(std::index_sequence<I...>) {
   };
   return Tables{{HandleTable(static_cast<HandleKind>(I))...}};
 }
-using Tables = decltype(MakeTables(std::make_index_sequence<static_cast<std::size_t>(HandleKind::kLast)>{}));
+using Tables =
+    decltype(MakeTables(std::make_index_sequence<static_cast<std::size_t>(HandleKind::kLast)>{}));
 // Never destroyed: trivial union storage.
 union TablesForever {
   Tables value;
-  constexpr TablesForever() : value(MakeTables(std::make_index_sequence<static_cast<std::size_t>(HandleKind::kLast)>{})) {}
+  constexpr TablesForever()
+      : value(MakeTables(std::make_index_sequence<static_cast<std::size_t>(HandleKind::kLast)>{})) {
+  }
   ~TablesForever() {}
 };
 constinit TablesForever tables;
@@ -34,7 +38,9 @@ HandleTable::Slot* HandleTable::SlotOf(std::uint64_t handle) const {
   const std::uint32_t index = handle >> 4 & 0xFFFFF;
   if (index >= used_.load(std::memory_order_acquire)) return nullptr;
   Slot& slot = SlotAt(index);
-  return (slot.generation.load(std::memory_order_acquire) & 0xFFFF) == (handle >> 24 & 0xFFFF) ? &slot : nullptr;
+  return (slot.generation.load(std::memory_order_acquire) & 0xFFFF) == (handle >> 24 & 0xFFFF)
+             ? &slot
+             : nullptr;
 }
 
 void* HandleTable::Find(std::uint64_t handle) const {

@@ -1,13 +1,16 @@
-// Checked handles. What the application gets is not a pointer but (kind, generation, index), so that any value, NULL
-// and stale ones included, can be asked for without touching memory that is not ours.
+// Checked handles. What the application gets is not a pointer but (kind, generation, index), so
+// that any value, NULL and stale ones included, can be asked for without touching memory that is
+// not ours.
 //
-// Thread safety: Find is lock-free and wait-free; Insert and Remove lock the table. An object that one thread removes
-// while another uses it is the application's race, as with the driver.
+// Thread safety: Find is lock-free and wait-free; Insert and Remove lock the table. An object that
+// one thread removes while another uses it is the application's race, as with the driver.
 // Invariants:
-//   1. A handle is found only between its Insert and its Remove; the generation of a slot changes with each Remove, so a
-//      stale handle stays unknown for 65,535 reuses of its slot, and slots are reused oldest first.
+//   1. A handle is found only between its Insert and its Remove; the generation of a slot changes
+//      with each Remove, so a stale handle stays unknown for 65,535 reuses of its slot, and slots
+//      are reused oldest first.
 //   2. No handle equals NULL, 1 or 2 (CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
-//   3. Tables are constant-initialised and never destroyed: the runtime calls the driver from exit handlers.
+//   3. Tables are constant-initialised and never destroyed: the runtime calls the driver from exit
+//      handlers.
 #pragma once
 
 #include <atomic>
@@ -50,9 +53,10 @@ enum class HandleKind : std::uint8_t {
 };
 
 // Layout: bits 4-23 index, 24-39 generation, 40-45 kind. Below 2^47, like a user-space address.
-constexpr std::uint64_t EncodeHandle(HandleKind kind, std::uint32_t generation, std::uint32_t index) {
-  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 40 | std::uint64_t{generation & 0xFFFF} << 24 |
-         std::uint64_t{index} << 4;
+constexpr std::uint64_t EncodeHandle(HandleKind kind, std::uint32_t generation,
+                                     std::uint32_t index) {
+  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 40 |
+         std::uint64_t{generation & 0xFFFF} << 24 | std::uint64_t{index} << 4;
 }
 constexpr HandleKind KindOf(std::uint64_t handle) { return static_cast<HandleKind>(handle >> 40); }
 
@@ -93,7 +97,8 @@ class HandleTable {
   std::atomic<Slot*> chunks_[kChunks]{};
 };
 
-// A type with a table: `struct Stream { static constexpr HandleKind kKind = HandleKind::kStream; using Handle = CUstream; }`.
+// A type with a table: `struct Stream { static constexpr HandleKind kKind = HandleKind::kStream;
+// using Handle = CUstream; }`.
 HandleTable& TableOf(HandleKind kind);
 
 namespace internal {

@@ -33,8 +33,10 @@ TEST(Handles, AreFoundOnlyWhileTheyLive) {
 TEST(Handles, AnyValueMayBeAsked) {
   Thing thing{};
   const std::uint64_t handle = NewHandle(&thing);
-  for (std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, ~std::uint64_t{0}, handle + 1, handle + 16, handle | std::uint64_t{1} << 47,
-                            handle + (std::uint64_t{1} << 24), reinterpret_cast<std::uint64_t>(&thing)})
+  for (std::uint64_t bad :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, ~std::uint64_t{0}, handle + 1,
+        handle + 16, handle | std::uint64_t{1} << 47, handle + (std::uint64_t{1} << 24),
+        reinterpret_cast<std::uint64_t>(&thing)})
     EXPECT_EQ(Find<Thing>(bad), nullptr) << std::hex << bad;
   RemoveHandle<Thing>(handle);
 }

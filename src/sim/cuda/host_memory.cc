@@ -36,13 +36,15 @@ HostMap::iterator Holder(std::uint64_t address) {
 }
 
 CUresult Allocate(void** pointer, std::size_t bytes, unsigned flags) {
-  constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  constexpr unsigned kKnown =
+      CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (!pointer || (flags & ~kKnown)) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   SIM_TRY(ForbiddenInCapture());
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  void* at = mmap(nullptr, RoundUp(bytes, PageSize()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = mmap(nullptr, RoundUp(bytes, PageSize()), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto base = reinterpret_cast<std::uint64_t>(at);
   MemoryLock lock;
@@ -52,22 +54,26 @@ CUresult Allocate(void** pointer, std::size_t bytes, unsigned flags) {
 }
 
 CUresult Register(void* pointer, std::size_t bytes, unsigned flags) {
-  constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |
-                              CU_MEMHOSTREGISTER_READ_ONLY;
+  constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                              CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
   if (!pointer || bytes == 0 || (flags & ~kKnown)) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   const auto base = reinterpret_cast<std::uint64_t>(pointer);
   const std::uint64_t first = base / PageSize() * PageSize();
   // Only memory that is mapped can be pinned; msync tells without touching it.
-  if (base + bytes < base || msync(reinterpret_cast<void*>(first), base + bytes - first, MS_ASYNC) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (base + bytes < base ||
+      msync(reinterpret_cast<void*>(first), base + bytes - first, MS_ASYNC) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   MemoryLock lock;
   if (OverlapsHostMemory(base, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   Ranges()[base] = {base, bytes, false, flags, context, NextBufferId()};
   return CUDA_SUCCESS;
 }
 
-void Unmap(const HostRange& range) { munmap(reinterpret_cast<void*>(range.base), RoundUp(range.size, PageSize())); }
+void Unmap(const HostRange& range) {
+  munmap(reinterpret_cast<void*>(range.base), RoundUp(range.size, PageSize()));
+}
 
 }  // namespace
 
@@ -107,8 +113,12 @@ void EndHostMemoryOf(Context& context) {
 
 using namespace tessera::sim;
 
-SIM_API(cuMemHostAlloc)(void** pointer, std::size_t bytes, unsigned flags) { return Allocate(pointer, bytes, flags); }
-SIM_API(cuMemAllocHost_v2)(void** pointer, std::size_t bytes) { return Allocate(pointer, bytes, 0); }
+SIM_API(cuMemHostAlloc)(void** pointer, std::size_t bytes, unsigned flags) {
+  return Allocate(pointer, bytes, flags);
+}
+SIM_API(cuMemAllocHost_v2)(void** pointer, std::size_t bytes) {
+  return Allocate(pointer, bytes, 0);
+}
 SIM_API(cuMemAllocHost)(void** pointer, unsigned bytes) { return Allocate(pointer, bytes, 0); }
 
 SIM_API(cuMemFreeHost)(void* pointer) {
@@ -124,8 +134,12 @@ SIM_API(cuMemFreeHost)(void* pointer) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMemHostRegister_v2)(void* pointer, std::size_t bytes, unsigned flags) { return Register(pointer, bytes, flags); }
-SIM_API(cuMemHostRegister)(void* pointer, std::size_t bytes, unsigned flags) { return Register(pointer, bytes, flags); }
+SIM_API(cuMemHostRegister_v2)(void* pointer, std::size_t bytes, unsigned flags) {
+  return Register(pointer, bytes, flags);
+}
+SIM_API(cuMemHostRegister)(void* pointer, std::size_t bytes, unsigned flags) {
+  return Register(pointer, bytes, flags);
+}
 
 SIM_API(cuMemHostUnregister)(void* pointer) {
   Context* context = nullptr;
@@ -142,7 +156,8 @@ SIM_API(cuMemHostGetDevicePointer_v2)(CUdeviceptr* device, void* pointer, unsign
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   MemoryLock lock;
-  if (Holder(reinterpret_cast<std::uint64_t>(pointer)) == Ranges().end()) return CUDA_ERROR_INVALID_VALUE;
+  if (Holder(reinterpret_cast<std::uint64_t>(pointer)) == Ranges().end())
+    return CUDA_ERROR_INVALID_VALUE;
   *device = reinterpret_cast<CUdeviceptr>(pointer);  // one address space for both sides
   return CUDA_SUCCESS;
 }
@@ -163,6 +178,7 @@ SIM_API(cuMemHostGetFlags)(unsigned* flags, void* pointer) {
   MemoryLock lock;
   const auto it = Holder(reinterpret_cast<std::uint64_t>(pointer));
   if (it == Ranges().end()) return CUDA_ERROR_INVALID_VALUE;
-  *flags = it->second.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // always mapped where addresses are unified
+  *flags =
+      it->second.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // always mapped where addresses are unified
   return CUDA_SUCCESS;
 }

@@ -14,8 +14,8 @@ namespace {
 constinit std::mutex init_mutex;
 constinit bool initialised = false;
 
-// A child of a process that used the driver gets NOT_INITIALIZED from everything, cuInit included (CUDA C++ Programming Guide,
-// "CUDA contexts do not survive fork").
+// A child of a process that used the driver gets NOT_INITIALIZED from everything, cuInit included
+// (CUDA C++ Programming Guide, "CUDA contexts do not survive fork").
 void InChild() {
   if (gate_word.load() & kGateNotInitialised) {
     ForgetProcessAfterFork();

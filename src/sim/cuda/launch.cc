@@ -31,7 +31,8 @@ const std::vector<StatedDuration>& StatedDurations() {
       const std::size_t colon = entry.rfind(':');
       if (colon == std::string_view::npos) continue;
       StatedDuration stated{std::string(entry.substr(0, colon)), false, 0};
-      stated.ns = static_cast<std::uint64_t>(std::strtod(std::string(entry.substr(colon + 1)).c_str(), nullptr) * 1000);
+      stated.ns = static_cast<std::uint64_t>(
+          std::strtod(std::string(entry.substr(colon + 1)).c_str(), nullptr) * 1000);
       if (stated.name.ends_with('*')) {
         stated.name.pop_back();
         stated.prefix = true;
@@ -43,8 +44,9 @@ const std::vector<StatedDuration>& StatedDurations() {
   return *durations;
 }
 
-// What the CUDA runtime documents for a launch that no card could do (cudaErrorInvalidConfiguration). The runtime hands on what the
-// driver says, and only the runtime launches kernels by CUkernel; the driver's own callers get INVALID_VALUE.
+// What the CUDA runtime documents for a launch that no card could do
+// (cudaErrorInvalidConfiguration). The runtime hands on what the driver says, and only the runtime
+// launches kernels by CUkernel; the driver's own callers get INVALID_VALUE.
 constexpr auto kInvalidConfiguration = static_cast<CUresult>(9);
 
 constexpr unsigned kMaxGridX = 0x7FFFFFFF, kMaxGridYZ = 65535, kMaxBlock = 1024, kMaxBlockZ = 64;
@@ -63,7 +65,8 @@ std::vector<void*> KernelCall::Arguments() const {
   std::vector<void*> arguments = pointers;
   if (!offsets.empty()) {
     arguments.clear();
-    for (const std::size_t offset : offsets) arguments.push_back(const_cast<std::uint8_t*>(bytes.data()) + offset);
+    for (const std::size_t offset : offsets)
+      arguments.push_back(const_cast<std::uint8_t*>(bytes.data()) + offset);
   }
   return arguments;
 }
@@ -72,31 +75,38 @@ CUresult CheckLaunch(const Function& function, const LaunchShape& shape) {
   for (int i = 0; i < 3; ++i) {
     if (shape.grid[i] == 0 || shape.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
   }
-  if (shape.grid[0] > kMaxGridX || shape.grid[1] > kMaxGridYZ || shape.grid[2] > kMaxGridYZ) return CUDA_ERROR_INVALID_VALUE;
+  if (shape.grid[0] > kMaxGridX || shape.grid[1] > kMaxGridYZ || shape.grid[2] > kMaxGridYZ)
+    return CUDA_ERROR_INVALID_VALUE;
   if (shape.block[0] > kMaxBlock || shape.block[1] > kMaxBlock || shape.block[2] > kMaxBlockZ) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::uint64_t threads = std::uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
   if (threads > kMaxBlock) return CUDA_ERROR_INVALID_VALUE;
   int most = 0;
-  SIM_TRY(GetAttribute(function, function.settings, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &most));
+  SIM_TRY(
+      GetAttribute(function, function.settings, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &most));
   if (threads > static_cast<std::uint64_t>(most)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  if (shape.shared > static_cast<unsigned>(DynamicSharedLimit(function))) return CUDA_ERROR_INVALID_VALUE;
+  if (shape.shared > static_cast<unsigned>(DynamicSharedLimit(function)))
+    return CUDA_ERROR_INVALID_VALUE;
 
-  const std::uint64_t cluster = std::uint64_t{std::max(shape.cluster[0], 1u)} * std::max(shape.cluster[1], 1u) *
-                                std::max(shape.cluster[2], 1u);
+  const std::uint64_t cluster = std::uint64_t{std::max(shape.cluster[0], 1u)} *
+                                std::max(shape.cluster[1], 1u) * std::max(shape.cluster[2], 1u);
   if (cluster > 1) {
     if (function.context->device->spec->cc_major < 9) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    const FunctionSettings& settings = function.kernel != nullptr ? function.kernel->settings : function.settings;
-    if (cluster > (settings.non_portable_cluster.load() ? 16u : 8u)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    const FunctionSettings& settings =
+        function.kernel != nullptr ? function.kernel->settings : function.settings;
+    if (cluster > (settings.non_portable_cluster.load() ? 16u : 8u))
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     for (int i = 0; i < 3; ++i) {
-      if (shape.grid[i] % std::max(shape.cluster[i], 1u) != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+      if (shape.grid[i] % std::max(shape.cluster[i], 1u) != 0)
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     }
   }
   if (shape.cooperative) {
     const std::uint64_t blocks = std::uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
-    const std::uint64_t at_once = std::uint64_t{function.context->device->spec->sm_count} *
-                                  BlocksPerMultiprocessor(function, static_cast<int>(threads), shape.shared);
+    const std::uint64_t at_once =
+        std::uint64_t{function.context->device->spec->sm_count} *
+        BlocksPerMultiprocessor(function, static_cast<int>(threads), shape.shared);
     if (blocks > at_once) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   return CUDA_SUCCESS;
@@ -144,14 +154,15 @@ CUresult CopyArguments(const Function& function, void** params, void** extra, Ke
 
 namespace {
 
-CUresult Launch(CUfunction handle, const LaunchShape& shape, Stream& stream, void** params, void** extra,
-                const CUlaunchConfig* config) {
+CUresult Launch(CUfunction handle, const LaunchShape& shape, Stream& stream, void** params,
+                void** extra, const CUlaunchConfig* config) {
   Function* function = nullptr;
   SIM_TRY(FindFunction(handle, *stream.context, &function));
   if (function->context != stream.context) return CUDA_ERROR_INVALID_HANDLE;
   if (params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult refused = CheckLaunch(*function, shape)) {
-    const bool from_runtime = KindOf(reinterpret_cast<std::uint64_t>(handle)) == HandleKind::kKernel;
+    const bool from_runtime =
+        KindOf(reinterpret_cast<std::uint64_t>(handle)) == HandleKind::kKernel;
     return refused == CUDA_ERROR_INVALID_VALUE && from_runtime ? kInvalidConfiguration : refused;
   }
   function->loaded.store(true, std::memory_order_relaxed);
@@ -199,15 +210,19 @@ CUresult Launch(CUfunction handle, const LaunchShape& shape, Stream& stream, voi
 
 using namespace tessera::sim;
 
-SIM_API(cuLaunchKernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                        unsigned block_y, unsigned block_z, unsigned shared, CUstream handle, void** params, void** extra) {
+SIM_API(cuLaunchKernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream handle, void** params, void** extra) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
-  return Launch(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared}, *stream, params, extra, nullptr);
+  return Launch(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared}, *stream,
+                params, extra, nullptr);
 }
 
-SIM_API(cuLaunchCooperativeKernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                   unsigned block_y, unsigned block_z, unsigned shared, CUstream handle, void** params) {
+SIM_API(cuLaunchCooperativeKernel)(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                   unsigned grid_z, unsigned block_x, unsigned block_y,
+                                   unsigned block_z, unsigned shared, CUstream handle,
+                                   void** params) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
   LaunchShape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared};
@@ -217,7 +232,8 @@ SIM_API(cuLaunchCooperativeKernel)(CUfunction function, unsigned grid_x, unsigne
 
 namespace {
 
-CUresult LaunchConfigured(const CUlaunchConfig* config, CUstream handle, CUfunction function, void** params, void** extra) {
+CUresult LaunchConfigured(const CUlaunchConfig* config, CUstream handle, CUfunction function,
+                          void** params, void** extra) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
   if (config->numAttrs != 0 && config->attrs == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -232,7 +248,8 @@ CUresult LaunchConfigured(const CUlaunchConfig* config, CUstream handle, CUfunct
         shape.cluster[0] = attribute.value.clusterDim.x;
         shape.cluster[1] = attribute.value.clusterDim.y;
         shape.cluster[2] = attribute.value.clusterDim.z;
-        if (shape.cluster[0] == 0 || shape.cluster[1] == 0 || shape.cluster[2] == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (shape.cluster[0] == 0 || shape.cluster[1] == 0 || shape.cluster[2] == 0)
+          return CUDA_ERROR_INVALID_VALUE;
         break;
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         shape.cooperative = attribute.value.cooperative != 0;
@@ -262,21 +279,25 @@ CUresult LaunchConfigured(const CUlaunchConfig* config, CUstream handle, CUfunct
 
 }  // namespace
 
-SIM_API(cuLaunchKernelEx)(const CUlaunchConfig* config, CUfunction function, void** params, void** extra) {
+SIM_API(cuLaunchKernelEx)(const CUlaunchConfig* config, CUfunction function, void** params,
+                          void** extra) {
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return LaunchConfigured(config, config->hStream, function, params, extra);
 }
 
-SIM_API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig* config, CUfunction function, void** params, void** extra) {
+SIM_API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig* config, CUfunction function, void** params,
+                               void** extra) {
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return LaunchConfigured(config, PerThread(config->hStream), function, params, extra);
 }
 
-SIM_API(cuLaunchCooperativeKernelMultiDevice)(CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned flags) {
+SIM_API(cuLaunchCooperativeKernelMultiDevice)(CUDA_LAUNCH_PARAMS* list, unsigned count,
+                                              unsigned flags) {
   if (list == nullptr || count == 0 || (flags & ~3u) != 0) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Stream*> streams;
   for (unsigned i = 0; i < count; ++i) {
-    if (list[i].hStream == nullptr || list[i].hStream == CU_STREAM_LEGACY || list[i].hStream == CU_STREAM_PER_THREAD) {
+    if (list[i].hStream == nullptr || list[i].hStream == CU_STREAM_LEGACY ||
+        list[i].hStream == CU_STREAM_PER_THREAD) {
       return CUDA_ERROR_INVALID_HANDLE;
     }
     Stream* stream = nullptr;
@@ -296,7 +317,9 @@ SIM_API(cuLaunchCooperativeKernelMultiDevice)(CUDA_LAUNCH_PARAMS* list, unsigned
   }
   for (unsigned i = 0; i < count; ++i) {
     const CUDA_LAUNCH_PARAMS& p = list[i];
-    LaunchShape shape{{p.gridDimX, p.gridDimY, p.gridDimZ}, {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes};
+    LaunchShape shape{{p.gridDimX, p.gridDimY, p.gridDimZ},
+                      {p.blockDimX, p.blockDimY, p.blockDimZ},
+                      p.sharedMemBytes};
     shape.cooperative = true;
     SIM_TRY(Launch(p.function, shape, *streams[i], p.kernelParams, nullptr, nullptr));
   }
@@ -331,7 +354,8 @@ SIM_API(cuLaunchHostFunc)(CUstream handle, CUhostFn function, void* data) {
   return Submit(*stream, std::move(work));
 }
 
-SIM_API(cuStreamAddCallback)(CUstream handle, CUstreamCallback callback, void* data, unsigned flags) {
+SIM_API(cuStreamAddCallback)(CUstream handle, CUstreamCallback callback, void* data,
+                             unsigned flags) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -376,7 +400,8 @@ SIM_API(cuParamSetSize)(CUfunction handle, unsigned bytes) {
 SIM_API(cuParamSetv)(CUfunction handle, int offset, void* from, unsigned bytes) {
   Function* function = Find<Function>(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (offset < 0 || from == nullptr || bytes > 4096 || offset > 4096) return CUDA_ERROR_INVALID_VALUE;
+  if (offset < 0 || from == nullptr || bytes > 4096 || offset > 4096)
+    return CUDA_ERROR_INVALID_VALUE;
   const std::size_t end = static_cast<std::size_t>(offset) + bytes;
   if (function->old_params.size() < end) function->old_params.resize(end);
   std::memcpy(function->old_params.data() + offset, from, bytes);
@@ -400,12 +425,13 @@ SIM_API(cuLaunchGridAsync)(CUfunction handle, int width, int height, CUstream st
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (width <= 0 || height <= 0) return CUDA_ERROR_INVALID_VALUE;
   std::size_t size = function->old_params.size();
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, function->old_params.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-                   CU_LAUNCH_PARAM_END};
-  const LaunchShape shape{{static_cast<unsigned>(width), static_cast<unsigned>(height), 1},
-                          {static_cast<unsigned>(function->old_block[0]), static_cast<unsigned>(function->old_block[1]),
-                           static_cast<unsigned>(function->old_block[2])},
-                          function->old_shared};
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, function->old_params.data(),
+                   CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+  const LaunchShape shape{
+      {static_cast<unsigned>(width), static_cast<unsigned>(height), 1},
+      {static_cast<unsigned>(function->old_block[0]), static_cast<unsigned>(function->old_block[1]),
+       static_cast<unsigned>(function->old_block[2])},
+      function->old_shared};
   return Launch(handle, shape, *stream, nullptr, size != 0 ? extra : nullptr, nullptr);
 }
 

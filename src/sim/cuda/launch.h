@@ -18,10 +18,10 @@ struct KernelCall {
   CUcontext context{};
   bool is_kernel = false;  // given as CUkernel in the node's `kern`
   bool cooperative = false;
-  std::vector<std::uint8_t> bytes;      // parameters one after the other
-  std::vector<std::size_t> offsets;     // of each parameter in `bytes`
-  std::vector<void*> pointers;          // as given, when the layout is not known
-  std::vector<std::uint8_t> packed;     // CU_LAUNCH_PARAM_BUFFER_POINTER
+  std::vector<std::uint8_t> bytes;   // parameters one after the other
+  std::vector<std::size_t> offsets;  // of each parameter in `bytes`
+  std::vector<void*> pointers;       // as given, when the layout is not known
+  std::vector<std::uint8_t> packed;  // CU_LAUNCH_PARAM_BUFFER_POINTER
   std::map<int, CUlaunchAttributeValue> attributes;
 
   // Argument list for the stand-in; valid until the call changes.
@@ -38,7 +38,8 @@ struct LaunchShape {
 // CUDA_SUCCESS when a card of the function's context takes this launch.
 CUresult CheckLaunch(const Function& function, const LaunchShape& shape);
 
-// Copies parameters by the function's layout. INVALID_VALUE when both or a malformed `extra` are given.
+// Copies parameters by the function's layout. INVALID_VALUE when both or a malformed `extra` are
+// given.
 CUresult CopyArguments(const Function& function, void** params, void** extra, KernelCall* call);
 
 // Nanoseconds of a kernel: TESSERA_SIM_KERNELS ("name:us,prefix*:us"), else the node's default.

@@ -13,7 +13,9 @@ CUresult ReadCodeFile(const char* path, std::vector<std::uint8_t>* bytes);
 
 namespace {
 
-std::uint32_t CapabilityOf(const Device& device) { return device.spec->cc_major * 10 + device.spec->cc_minor; }
+std::uint32_t CapabilityOf(const Device& device) {
+  return device.spec->cc_major * 10 + device.spec->cc_minor;
+}
 
 CUresult ImageFor(Library& library, const Device& device, std::shared_ptr<const CodeImage>* out) {
   const std::uint32_t capability = CapabilityOf(device);
@@ -125,16 +127,16 @@ CUresult FindFunction(CUfunction handle, Context& context, Function** function) 
 
 using namespace tessera::sim;
 
-SIM_API(cuLibraryLoadData)(CUlibrary* handle, const void* code, CUjit_option*, void**, unsigned, CUlibraryOption*, void**,
-                           unsigned) {
+SIM_API(cuLibraryLoadData)(CUlibrary* handle, const void* code, CUjit_option*, void**, unsigned,
+                           CUlibraryOption*, void**, unsigned) {
   if (handle == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::size_t size = ImageSize(&code);
   if (size == 0) return CUDA_ERROR_INVALID_IMAGE;
   return MakeLibrary({static_cast<const std::uint8_t*>(code), size}, handle);
 }
 
-SIM_API(cuLibraryLoadFromFile)(CUlibrary* handle, const char* path, CUjit_option*, void**, unsigned, CUlibraryOption*,
-                               void**, unsigned) {
+SIM_API(cuLibraryLoadFromFile)(CUlibrary* handle, const char* path, CUjit_option*, void**, unsigned,
+                               CUlibraryOption*, void**, unsigned) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::uint8_t> bytes;
   SIM_TRY(ReadCodeFile(path, &bytes));
@@ -213,7 +215,8 @@ SIM_API(cuLibraryGetModule)(CUmodule* handle, CUlibrary library_handle) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuLibraryGetGlobal)(CUdeviceptr* address, std::size_t* bytes, CUlibrary handle, const char* name) {
+SIM_API(cuLibraryGetGlobal)(CUdeviceptr* address, std::size_t* bytes, CUlibrary handle,
+                            const char* name) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -230,8 +233,8 @@ SIM_API(cuLibraryGetGlobal)(CUdeviceptr* address, std::size_t* bytes, CUlibrary 
 
 namespace {
 
-// The runtime asks before any context exists: managed variables live in the first device's primary context, which the library
-// retains until it is unloaded.
+// The runtime asks before any context exists: managed variables live in the first device's primary
+// context, which the library retains until it is unloaded.
 CUresult AllocateManaged(Library& library, Variable* variable) {
   if (library.managed_in == nullptr) {
     const Device* device = FindDevice(0);
@@ -239,12 +242,14 @@ CUresult AllocateManaged(Library& library, Variable* variable) {
     SIM_TRY(RetainPrimary(*device, &library.managed_in));
   }
   InContext scope(*library.managed_in);
-  return impl_cuMemAllocManaged(&variable->address, std::max<std::uint64_t>(variable->size, 1), CU_MEM_ATTACH_GLOBAL);
+  return impl_cuMemAllocManaged(&variable->address, std::max<std::uint64_t>(variable->size, 1),
+                                CU_MEM_ATTACH_GLOBAL);
 }
 
 }  // namespace
 
-SIM_API(cuLibraryGetManaged)(CUdeviceptr* address, std::size_t* bytes, CUlibrary handle, const char* name) {
+SIM_API(cuLibraryGetManaged)(CUdeviceptr* address, std::size_t* bytes, CUlibrary handle,
+                             const char* name) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Library* library = Find<Library>(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -259,7 +264,8 @@ SIM_API(cuLibraryGetManaged)(CUdeviceptr* address, std::size_t* bytes, CUlibrary
     Variable variable{0, exists ? known->second.size : 4096};
     SIM_TRY(AllocateManaged(*library, &variable));
     if (exists && !known->second.content.empty()) {
-      std::memcpy(reinterpret_cast<void*>(variable.address), known->second.content.data(), known->second.content.size());
+      std::memcpy(reinterpret_cast<void*>(variable.address), known->second.content.data(),
+                  known->second.content.size());
       NoteWritten(variable.address, known->second.content.size());
     }
     found = library->managed.emplace(name, variable).first;
@@ -324,7 +330,8 @@ CUresult Describe(Kernel& kernel, const Device& device, Function* function) {
 
 }  // namespace
 
-SIM_API(cuKernelGetParamInfo)(CUkernel handle, std::size_t index, std::size_t* offset, std::size_t* size) {
+SIM_API(cuKernelGetParamInfo)(CUkernel handle, std::size_t index, std::size_t* offset,
+                              std::size_t* size) {
   Kernel* kernel = Find<Kernel>(handle);
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (offset == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -338,7 +345,8 @@ SIM_API(cuKernelGetParamInfo)(CUkernel handle, std::size_t index, std::size_t* o
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuKernelGetAttribute)(int* value, CUfunction_attribute attribute, CUkernel handle, CUdevice ordinal) {
+SIM_API(cuKernelGetAttribute)(int* value, CUfunction_attribute attribute, CUkernel handle,
+                              CUdevice ordinal) {
   Kernel* kernel = Find<Kernel>(handle);
   const Device* device = FindDevice(ordinal);
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -349,7 +357,8 @@ SIM_API(cuKernelGetAttribute)(int* value, CUfunction_attribute attribute, CUkern
   return GetAttribute(function, kernel->settings, attribute, value);
 }
 
-SIM_API(cuKernelSetAttribute)(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice ordinal) {
+SIM_API(cuKernelSetAttribute)(CUfunction_attribute attribute, int value, CUkernel handle,
+                              CUdevice ordinal) {
   Kernel* kernel = Find<Kernel>(handle);
   const Device* device = FindDevice(ordinal);
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -363,7 +372,8 @@ SIM_API(cuKernelSetCacheConfig)(CUkernel handle, CUfunc_cache config, CUdevice o
   Kernel* kernel = Find<Kernel>(handle);
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (FindDevice(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) return CUDA_ERROR_INVALID_VALUE;
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+    return CUDA_ERROR_INVALID_VALUE;
   kernel->settings.cache_config = config;
   return CUDA_SUCCESS;
 }

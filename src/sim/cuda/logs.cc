@@ -1,4 +1,5 @@
-// The driver's message log. This driver keeps none, so it is always empty; who registers for it hears nothing.
+// The driver's message log. This driver keeps none, so it is always empty; who registers for it
+// hears nothing.
 #include <fcntl.h>
 #include <unistd.h>
 

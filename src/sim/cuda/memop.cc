@@ -51,7 +51,8 @@ Work WriteWork(CUdeviceptr address, T value) {
 CUresult Reachable(CUdeviceptr address, std::size_t bytes) {
   if (address == 0 || address % bytes != 0) return CUDA_ERROR_INVALID_VALUE;
   CUmemorytype type{};
-  const CUresult asked = impl_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+  const CUresult asked =
+      impl_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
   return asked == CUDA_ERROR_INVALID_VALUE ? asked : CUDA_SUCCESS;
 }
 
@@ -63,7 +64,8 @@ CUresult OneOp(CUstream handle, const CUstreamBatchMemOpParams& op) {
 template <typename Value>
 CUresult Wait(CUstream handle, CUdeviceptr address, Value value, unsigned flags) {
   CUstreamBatchMemOpParams op{};
-  op.waitValue.operation = sizeof(Value) == 4 ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  op.waitValue.operation =
+      sizeof(Value) == 4 ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WAIT_VALUE_64;
   op.waitValue.address = address;
   if (sizeof(Value) == 4) {
     op.waitValue.value = static_cast<cuuint32_t>(value);
@@ -77,7 +79,8 @@ CUresult Wait(CUstream handle, CUdeviceptr address, Value value, unsigned flags)
 template <typename Value>
 CUresult Write(CUstream handle, CUdeviceptr address, Value value, unsigned flags) {
   CUstreamBatchMemOpParams op{};
-  op.writeValue.operation = sizeof(Value) == 4 ? CU_STREAM_MEM_OP_WRITE_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  op.writeValue.operation =
+      sizeof(Value) == 4 ? CU_STREAM_MEM_OP_WRITE_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_64;
   op.writeValue.address = address;
   if (sizeof(Value) == 4) {
     op.writeValue.value = static_cast<cuuint32_t>(value);
@@ -96,11 +99,14 @@ CUresult CheckMemOp(const CUstreamBatchMemOpParams& op) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
       if (op.waitValue.flags & ~kKnownWait) return CUDA_ERROR_INVALID_VALUE;
-      return Reachable(op.waitValue.address, op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? 4 : 8);
+      return Reachable(op.waitValue.address,
+                       op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? 4 : 8);
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      if (op.writeValue.flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) return CUDA_ERROR_INVALID_VALUE;
-      return Reachable(op.writeValue.address, op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ? 4 : 8);
+      if (op.writeValue.flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER})
+        return CUDA_ERROR_INVALID_VALUE;
+      return Reachable(op.writeValue.address,
+                       op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ? 4 : 8);
     case CU_STREAM_MEM_OP_BARRIER:
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
       return CUDA_SUCCESS;
@@ -112,9 +118,11 @@ CUresult CheckMemOp(const CUstreamBatchMemOpParams& op) {
 CUresult SubmitMemOp(Stream& stream, const CUstreamBatchMemOpParams& op) {
   switch (op.operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      return Submit(stream, WaitWork<std::uint32_t>(op.waitValue.address, op.waitValue.value, op.waitValue.flags));
+      return Submit(stream, WaitWork<std::uint32_t>(op.waitValue.address, op.waitValue.value,
+                                                    op.waitValue.flags));
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      return Submit(stream, WaitWork<std::uint64_t>(op.waitValue.address, op.waitValue.value64, op.waitValue.flags));
+      return Submit(stream, WaitWork<std::uint64_t>(op.waitValue.address, op.waitValue.value64,
+                                                    op.waitValue.flags));
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
       return Submit(stream, WriteWork<std::uint32_t>(op.writeValue.address, op.writeValue.value));
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
@@ -128,7 +136,8 @@ CUresult SubmitMemOp(Stream& stream, const CUstreamBatchMemOpParams& op) {
 
 using namespace tessera::sim;
 
-SIM_API(cuStreamBatchMemOp_v2)(CUstream handle, unsigned count, CUstreamBatchMemOpParams* ops, unsigned flags) {
+SIM_API(cuStreamBatchMemOp_v2)(CUstream handle, unsigned count, CUstreamBatchMemOpParams* ops,
+                               unsigned flags) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
   if (flags != 0 || count > 256 || (ops == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
@@ -145,32 +154,41 @@ SIM_API(cuStreamBatchMemOp_v2)(CUstream handle, unsigned count, CUstreamBatchMem
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuStreamWaitValue32_v2)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+SIM_API(cuStreamWaitValue32_v2)(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                                unsigned flags) {
   return Wait(stream, address, value, flags);
 }
-SIM_API(cuStreamWaitValue64_v2)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+SIM_API(cuStreamWaitValue64_v2)(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                                unsigned flags) {
   return Wait(stream, address, value, flags);
 }
-SIM_API(cuStreamWriteValue32_v2)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+SIM_API(cuStreamWriteValue32_v2)(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                                 unsigned flags) {
   return Write(stream, address, value, flags);
 }
-SIM_API(cuStreamWriteValue64_v2)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+SIM_API(cuStreamWriteValue64_v2)(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                                 unsigned flags) {
   return Write(stream, address, value, flags);
 }
 
 // The first ABI differs in the devices that allow it, not in what it does.
-SIM_API(cuStreamWaitValue32)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+SIM_API(cuStreamWaitValue32)(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                             unsigned flags) {
   return Wait(stream, address, value, flags);
 }
-SIM_API(cuStreamWaitValue64)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+SIM_API(cuStreamWaitValue64)(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                             unsigned flags) {
   return Wait(stream, address, value, flags);
 }
-SIM_API(cuStreamWriteValue32)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+SIM_API(cuStreamWriteValue32)(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                              unsigned flags) {
   return Write(stream, address, value, flags);
 }
-SIM_API(cuStreamWriteValue64)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+SIM_API(cuStreamWriteValue64)(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                              unsigned flags) {
   return Write(stream, address, value, flags);
 }
-SIM_API(cuStreamBatchMemOp)(CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned flags) {
+SIM_API(cuStreamBatchMemOp)(CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops,
+                            unsigned flags) {
   return impl_cuStreamBatchMemOp_v2(stream, count, ops, flags);
 }

@@ -5,7 +5,8 @@
 
 namespace tessera::sim {
 
-// Whether the operation can be done: known kind and flags, an aligned address that the card reaches.
+// Whether the operation can be done: known kind and flags, an aligned address that the card
+// reaches.
 CUresult CheckMemOp(const CUstreamBatchMemOpParams& op);
 // Puts one checked operation on a stream.
 CUresult SubmitMemOp(Stream& stream, const CUstreamBatchMemOpParams& op);

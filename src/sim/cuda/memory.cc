@@ -5,9 +5,9 @@
 #include <new>
 
 #include "sim/cuda/api.h"
-#include "sim/cuda/graph.h"
 #include "sim/cuda/array.h"
 #include "sim/cuda/external_memory.h"
+#include "sim/cuda/graph.h"
 #include "sim/cuda/host_memory.h"
 #include "sim/cuda/managed.h"
 #include "sim/cuda/pool.h"
@@ -21,7 +21,8 @@ namespace {
 
 constinit std::atomic<bool> untracked_writes{false};
 
-// Row pitch of cuMemAllocPitch: rows start at multiples of 512 bytes (texture alignment of every simulated card).
+// Row pitch of cuMemAllocPitch: rows start at multiples of 512 bytes (texture alignment of every
+// simulated card).
 constexpr std::uint64_t kPitchAlignment = 512;
 
 ContextMemory* MemoryOf(Context& context) {
@@ -50,7 +51,8 @@ CUresult NewRange(Context& context, RangeKind kind, std::uint64_t size, bool low
   return CUDA_SUCCESS;
 }
 
-CUresult AllocateLarge(Context& context, RangeKind kind, std::uint64_t size, bool low, CUdeviceptr* pointer) {
+CUresult AllocateLarge(Context& context, RangeKind kind, std::uint64_t size, bool low,
+                       CUdeviceptr* pointer) {
   const std::uint64_t bytes = RoundUp(size, kUnit);
   if (bytes < size || !ChargeCard(context.card, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   Range* range = nullptr;
@@ -90,7 +92,8 @@ CUresult AllocateSmall(Context& context, std::uint64_t size, CUdeviceptr* pointe
   return CUDA_SUCCESS;
 }
 
-// Takes a whole range off its context and gives everything back. MemoryLock held. Uncharges `*bytes` afterwards, outside.
+// Takes a whole range off its context and gives everything back. MemoryLock held. Uncharges
+// `*bytes` afterwards, outside.
 void EndRange(Range& range) {
   WithdrawRange(range);
   if (range.context) DetachRange(range);
@@ -147,7 +150,8 @@ CUresult FreeDevice(CUdeviceptr pointer) {
       if (UntrackedWrites())
         if (const Piece piece = FindPiece(block, pointer); piece.size) *piece.dirty = 1;
       bool empty = false;
-      if (!FreeSmall(context.memory->buckets, block, pointer, &empty)) return CUDA_ERROR_INVALID_VALUE;
+      if (!FreeSmall(context.memory->buckets, block, pointer, &empty))
+        return CUDA_ERROR_INVALID_VALUE;
       if (empty) {
         block.dirty = false;  // each piece was cleared when it was freed
         EndBlock(context, block);
@@ -247,7 +251,8 @@ void EndMemoryOf(Context& context) {
         EndBlock(context, block);
         continue;
       }
-      if (range.kind == RangeKind::kLarge || range.kind == RangeKind::kManaged) bytes += range.bytes;
+      if (range.kind == RangeKind::kLarge || range.kind == RangeKind::kManaged)
+        bytes += range.bytes;
       EndRange(range);
       delete &range;
     }
@@ -268,7 +273,8 @@ CUresult Narrow(std::size_t wide, unsigned* narrow) {
   return CUDA_SUCCESS;
 }
 
-CUresult AllocatePitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element, bool low) {
+CUresult AllocatePitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width,
+                       std::size_t height, unsigned element, bool low) {
   if (!pointer || !pitch || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
   if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
@@ -277,7 +283,8 @@ CUresult AllocatePitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t wid
   const std::size_t row = RoundUp(width, kPitchAlignment);
   std::size_t bytes = 0;
   if (row < width || __builtin_mul_overflow(row, height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  SIM_TRY(low ? AllocateLarge(*context, RangeKind::kLarge, bytes, true, pointer) : AllocateDevice(*context, bytes, pointer));
+  SIM_TRY(low ? AllocateLarge(*context, RangeKind::kLarge, bytes, true, pointer)
+              : AllocateDevice(*context, bytes, pointer));
   *pitch = row;
   return CUDA_SUCCESS;
 }
@@ -303,11 +310,13 @@ SIM_API(cuMemAlloc)(CUdeviceptr_v1* pointer, unsigned bytes) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMemAllocPitch_v2)(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element) {
+SIM_API(cuMemAllocPitch_v2)(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width,
+                            std::size_t height, unsigned element) {
   return AllocatePitch(pointer, pitch, width, height, element, false);
 }
 
-SIM_API(cuMemAllocPitch)(CUdeviceptr_v1* pointer, unsigned* pitch, unsigned width, unsigned height, unsigned element) {
+SIM_API(cuMemAllocPitch)(CUdeviceptr_v1* pointer, unsigned* pitch, unsigned width, unsigned height,
+                         unsigned element) {
   if (!pointer || !pitch) return CUDA_ERROR_INVALID_VALUE;
   CUdeviceptr wide = 0;
   std::size_t row = 0;
@@ -317,7 +326,8 @@ SIM_API(cuMemAllocPitch)(CUdeviceptr_v1* pointer, unsigned* pitch, unsigned widt
 }
 
 SIM_API(cuMemAllocManaged)(CUdeviceptr* pointer, std::size_t bytes, unsigned flags) {
-  if (!pointer || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pointer || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+    return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   SIM_TRY(ForbiddenInCapture());

@@ -29,16 +29,18 @@ void DestroyMipmap(Mipmap& mipmap) {
 CUDA_ARRAY3D_DESCRIPTOR LevelOf(CUDA_ARRAY3D_DESCRIPTOR d, unsigned level) {
   d.Width = std::max<std::size_t>(1, d.Width >> level);
   if (d.Height) d.Height = std::max<std::size_t>(1, d.Height >> level);
-  if (d.Depth && !(d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP))) d.Depth = std::max<std::size_t>(1, d.Depth >> level);
+  if (d.Depth && !(d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)))
+    d.Depth = std::max<std::size_t>(1, d.Depth >> level);
   return d;
 }
 
 }  // namespace
 
-CUresult MakeMipmap(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, unsigned levels, CUdeviceptr memory, std::uint64_t memory_bytes,
-                    CUmipmappedArray* handle) {
+CUresult MakeMipmap(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, unsigned levels,
+                    CUdeviceptr memory, std::uint64_t memory_bytes, CUmipmappedArray* handle) {
   const std::size_t largest = std::max({descriptor.Width, descriptor.Height, descriptor.Depth});
-  levels = std::min<unsigned>(levels, static_cast<unsigned>(std::bit_width(largest)));  // more are clamped, as documented
+  levels = std::min<unsigned>(
+      levels, static_cast<unsigned>(std::bit_width(largest)));  // more are clamped, as documented
   if (levels == 0) return CUDA_ERROR_INVALID_VALUE;
   auto* mipmap = new (std::nothrow) Mipmap;
   if (!mipmap) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -58,7 +60,8 @@ CUresult MakeMipmap(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
     mipmap->levels.push_back(level);
   }
   const bool deferred = descriptor.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
-  if (result == CUDA_SUCCESS && memory && memory_bytes < mipmap->bytes) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && memory && memory_bytes < mipmap->bytes)
+    result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && !memory && !deferred) {
     result = AllocateDevice(context, mipmap->bytes, &mipmap->memory);
     mipmap->owns_memory = result == CUDA_SUCCESS;
@@ -89,7 +92,8 @@ void EndMipmapsOf(Context& context) {
   });
 }
 
-CUresult SparseProperties(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, std::uint64_t element_bytes, unsigned levels, CUDA_ARRAY_SPARSE_PROPERTIES* properties) {
+CUresult SparseProperties(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, std::uint64_t element_bytes,
+                          unsigned levels, CUDA_ARRAY_SPARSE_PROPERTIES* properties) {
   if (!(descriptor.Flags & CUDA_ARRAY3D_SPARSE)) return CUDA_ERROR_INVALID_VALUE;
   *properties = {};
   // A tile is as square as its 64 KiB allow.
@@ -106,7 +110,8 @@ CUresult SparseProperties(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, std::uint64
 
 using namespace tessera::sim;
 
-SIM_API(cuMipmappedArrayCreate)(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels) {
+SIM_API(cuMipmappedArrayCreate)(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR* descriptor,
+                                unsigned levels) {
   if (!handle || !descriptor) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
@@ -130,7 +135,8 @@ SIM_API(cuMipmappedArrayGetLevel)(CUarray* level, CUmipmappedArray handle, unsig
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS* requirements, CUmipmappedArray handle, CUdevice ordinal) {
+SIM_API(cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS* requirements,
+                                               CUmipmappedArray handle, CUdevice ordinal) {
   const Mipmap* mipmap = Find<Mipmap>(handle);
   if (!requirements) return CUDA_ERROR_INVALID_VALUE;
   if (!FindDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
@@ -142,15 +148,18 @@ SIM_API(cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS* r
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMipmappedArrayGetSparseProperties)(CUDA_ARRAY_SPARSE_PROPERTIES* properties, CUmipmappedArray handle) {
+SIM_API(cuMipmappedArrayGetSparseProperties)(CUDA_ARRAY_SPARSE_PROPERTIES* properties,
+                                             CUmipmappedArray handle) {
   const Mipmap* mipmap = Find<Mipmap>(handle);
   if (!properties) return CUDA_ERROR_INVALID_VALUE;
   if (!mipmap) return CUDA_ERROR_INVALID_HANDLE;
-  return SparseProperties(mipmap->descriptor, mipmap->levels[0]->element_bytes, static_cast<unsigned>(mipmap->levels.size()), properties);
+  return SparseProperties(mipmap->descriptor, mipmap->levels[0]->element_bytes,
+                          static_cast<unsigned>(mipmap->levels.size()), properties);
 }
 
-// Maps physical memory behind tiles of sparse arrays, or behind a whole deferred array. The layout of arrays is opaque, so only
-// the references count: the memory stays in use (and charged) while it is mapped here.
+// Maps physical memory behind tiles of sparse arrays, or behind a whole deferred array. The layout
+// of arrays is opaque, so only the references count: the memory stays in use (and charged) while it
+// is mapped here.
 SIM_API(cuMemMapArrayAsync)(CUarrayMapInfo* list, unsigned count, CUstream handle) {
   if (!list || count == 0) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream = nullptr;
@@ -161,20 +170,28 @@ SIM_API(cuMemMapArrayAsync)(CUarrayMapInfo* list, unsigned count, CUstream handl
     std::map<std::uint64_t, Physical*>* tiles = nullptr;
     unsigned flags = 0;
     if (info.resourceType == CU_RESOURCE_TYPE_ARRAY) {
-      if (Array* array = Find<Array>(info.resource.array)) tiles = &array->tiles, flags = array->descriptor.Flags;
+      if (Array* array = Find<Array>(info.resource.array))
+        tiles = &array->tiles, flags = array->descriptor.Flags;
     } else if (info.resourceType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
-      if (Mipmap* mipmap = Find<Mipmap>(info.resource.mipmap)) tiles = &mipmap->tiles, flags = mipmap->descriptor.Flags;
+      if (Mipmap* mipmap = Find<Mipmap>(info.resource.mipmap))
+        tiles = &mipmap->tiles, flags = mipmap->descriptor.Flags;
     }
     if (!tiles) return CUDA_ERROR_INVALID_HANDLE;
-    if (!(flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) || info.memHandleType != CU_MEM_HANDLE_TYPE_GENERIC) return CUDA_ERROR_INVALID_VALUE;
+    if (!(flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) ||
+        info.memHandleType != CU_MEM_HANDLE_TYPE_GENERIC)
+      return CUDA_ERROR_INVALID_VALUE;
     std::uint64_t place = info.offset;
     if (info.subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL) {
       const auto& at = info.subresource.sparseLevel;
-      place = std::uint64_t{at.level} << 56 | std::uint64_t{at.layer} << 44 | std::uint64_t{at.offsetZ} << 32 | std::uint64_t{at.offsetY & 0xFFFF} << 16 |
+      place = std::uint64_t{at.level} << 56 | std::uint64_t{at.layer} << 44 |
+              std::uint64_t{at.offsetZ} << 32 | std::uint64_t{at.offsetY & 0xFFFF} << 16 |
               (at.offsetX & 0xFFFF);
     }
-    Physical* memory = info.memOperationType == CU_MEM_OPERATION_TYPE_MAP ? Find<Physical>(info.memHandle.memHandle) : nullptr;
-    if (info.memOperationType == CU_MEM_OPERATION_TYPE_MAP && !memory) return CUDA_ERROR_INVALID_HANDLE;
+    Physical* memory = info.memOperationType == CU_MEM_OPERATION_TYPE_MAP
+                           ? Find<Physical>(info.memHandle.memHandle)
+                           : nullptr;
+    if (info.memOperationType == CU_MEM_OPERATION_TYPE_MAP && !memory)
+      return CUDA_ERROR_INVALID_HANDLE;
     const auto before = tiles->find(place);
     if (memory) ++memory->uses;
     if (before != tiles->end()) {

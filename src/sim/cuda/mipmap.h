@@ -22,8 +22,8 @@ struct Mipmap {
 };
 
 // `memory` 0: taken from the context's card, unless the descriptor defers it.
-CUresult MakeMipmap(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, unsigned levels, CUdeviceptr memory, std::uint64_t memory_bytes,
-                    CUmipmappedArray* handle);
+CUresult MakeMipmap(Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor, unsigned levels,
+                    CUdeviceptr memory, std::uint64_t memory_bytes, CUmipmappedArray* handle);
 void EndMipmapsOf(Context& context);
 
 }  // namespace tessera::sim

@@ -23,7 +23,9 @@ std::map<std::uint64_t, std::uint64_t>& CodeBytes() {
   return *bytes;
 }
 
-std::uint64_t Blocks(std::uint64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; }
+std::uint64_t Blocks(std::uint64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
 
 bool TakeCode(const Context& context, std::uint64_t bytes) {
   std::lock_guard lock(code_mutex);
@@ -42,8 +44,8 @@ void GiveCode(const Context& context, std::uint64_t bytes) {
   held -= bytes;
 }
 
-// Code is loaded lazily, so that the first launch of a kernel in a capture brings its variables with it: the driver's own
-// allocations are no calls of the program, and captures do not mind them.
+// Code is loaded lazily, so that the first launch of a kernel in a capture brings its variables
+// with it: the driver's own allocations are no calls of the program, and captures do not mind them.
 class OutsideCapture {
  public:
   OutsideCapture() { impl_cuThreadExchangeStreamCaptureMode(&mode_); }
@@ -61,15 +63,17 @@ CUresult MakeVariables(Module& module) {
   for (const auto& [name, info] : module.image->variables) {
     if (info.managed && module.library != nullptr) continue;  // the library's own
     Variable variable{0, info.size};
-    const CUresult made = info.managed
-                              ? impl_cuMemAllocManaged(&variable.address, std::max<std::size_t>(info.size, 1),
-                                                       CU_MEM_ATTACH_GLOBAL)
-                              : impl_cuMemAlloc_v2(&variable.address, std::max<std::size_t>(info.size, 1));
+    const CUresult made =
+        info.managed
+            ? impl_cuMemAllocManaged(&variable.address, std::max<std::size_t>(info.size, 1),
+                                     CU_MEM_ATTACH_GLOBAL)
+            : impl_cuMemAlloc_v2(&variable.address, std::max<std::size_t>(info.size, 1));
     if (made != CUDA_SUCCESS) return made;
     module.allocations.push_back(variable.address);
     // Device memory is mapped in this process: a variable's first content needs no copy engine.
     if (!info.content.empty()) {
-      std::memcpy(reinterpret_cast<void*>(variable.address), info.content.data(), info.content.size());
+      std::memcpy(reinterpret_cast<void*>(variable.address), info.content.data(),
+                  info.content.size());
       NoteWritten(variable.address, info.content.size());
     }
     module.variables.emplace(name, variable);
@@ -81,14 +85,18 @@ CUresult MakeVariables(Module& module) {
 
 CUresult ErrorOf(ImageError error) {
   switch (error) {
-    case ImageError::kNoBinaryForGpu: return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    case ImageError::kInvalidPtx: return CUDA_ERROR_INVALID_PTX;
-    case ImageError::kInvalidImage: break;
+    case ImageError::kNoBinaryForGpu:
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    case ImageError::kInvalidPtx:
+      return CUDA_ERROR_INVALID_PTX;
+    case ImageError::kInvalidImage:
+      break;
   }
   return CUDA_ERROR_INVALID_IMAGE;
 }
 
-CUresult MakeModule(Context& context, std::shared_ptr<const CodeImage> image, Library* library, Module** out) {
+CUresult MakeModule(Context& context, std::shared_ptr<const CodeImage> image, Library* library,
+                    Module** out) {
   auto* module = new Module;
   module->context = &context;
   module->library = library;
@@ -136,7 +144,8 @@ CUresult FunctionOf(Module& module, std::string_view name, Function** out) {
   function->context = module.context;
   function->ptx_version = image.ptx_version;
   const CardSpec& spec = *module.context->device->spec;
-  function->binary_version = image.kind == CodeKind::kPtx ? spec.cc_major * 10 + spec.cc_minor : image.arch;
+  function->binary_version =
+      image.kind == CodeKind::kPtx ? spec.cc_major * 10 + spec.cc_minor : image.arch;
   function->opaque = image.opaque;
   if (known != image.kernels.end()) {
     function->info = known->second;
@@ -144,7 +153,8 @@ CUresult FunctionOf(Module& module, std::string_view name, Function** out) {
     function->info.name = name;
     function->info.registers = 32;
   }
-  for (int i = 0; i < 3; ++i) function->settings.cluster[i] = static_cast<int>(function->info.cluster[i]);
+  for (int i = 0; i < 3; ++i)
+    function->settings.cluster[i] = static_cast<int>(function->info.cluster[i]);
   function->settings.cluster_must_be_set = 0;
   function->duration_ns = KernelDuration(name);
   const std::string symbol = "simkernel_" + std::string(name);
@@ -203,11 +213,12 @@ CUresult LoadImage(const void* data, bool ptx_only, CUmodule* out) {
   const std::size_t size = ImageSize(&data);
   if (size == 0) return CUDA_ERROR_INVALID_IMAGE;
   const CardSpec& spec = *context->device->spec;
-  ImageResult chosen =
-      ChooseImage({static_cast<const std::uint8_t*>(data), size}, {spec.cc_major, spec.cc_minor}, ptx_only);
+  ImageResult chosen = ChooseImage({static_cast<const std::uint8_t*>(data), size},
+                                   {spec.cc_major, spec.cc_minor}, ptx_only);
   if (!chosen.ok) return ErrorOf(chosen.error);
   Module* module = nullptr;
-  SIM_TRY(MakeModule(*context, std::make_shared<CodeImage>(std::move(chosen.image)), nullptr, &module));
+  SIM_TRY(
+      MakeModule(*context, std::make_shared<CodeImage>(std::move(chosen.image)), nullptr, &module));
   *out = module->handle;
   return CUDA_SUCCESS;
 }
@@ -219,19 +230,25 @@ bool ForcesJit() {
 
 }  // namespace
 
-SIM_API(cuModuleLoadData)(CUmodule* module, const void* image) { return LoadImage(image, ForcesJit(), module); }
+SIM_API(cuModuleLoadData)(CUmodule* module, const void* image) {
+  return LoadImage(image, ForcesJit(), module);
+}
 
-SIM_API(cuModuleLoadDataEx)(CUmodule* module, const void* image, unsigned count, CUjit_option* options, void** values) {
+SIM_API(cuModuleLoadDataEx)(CUmodule* module, const void* image, unsigned count,
+                            CUjit_option* options, void** values) {
   for (unsigned i = 0; options != nullptr && values != nullptr && i < count; ++i) {
     // The logs stay empty: their sizes say so.
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+        options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
       values[i] = nullptr;
     }
   }
   return LoadImage(image, ForcesJit(), module);
 }
 
-SIM_API(cuModuleLoadFatBinary)(CUmodule* module, const void* image) { return LoadImage(image, ForcesJit(), module); }
+SIM_API(cuModuleLoadFatBinary)(CUmodule* module, const void* image) {
+  return LoadImage(image, ForcesJit(), module);
+}
 
 namespace tessera::sim {
 CUresult ReadCodeFile(const char* path, std::vector<std::uint8_t>* bytes) {
@@ -256,10 +273,12 @@ SIM_API(cuModuleLoad)(CUmodule* out, const char* path) {
   std::vector<std::uint8_t> bytes;
   SIM_TRY(ReadCodeFile(path, &bytes));
   const CardSpec& spec = *context->device->spec;
-  ImageResult chosen = ChooseImage(std::span(bytes).first(bytes.size() - 1), {spec.cc_major, spec.cc_minor}, ForcesJit());
+  ImageResult chosen = ChooseImage(std::span(bytes).first(bytes.size() - 1),
+                                   {spec.cc_major, spec.cc_minor}, ForcesJit());
   if (!chosen.ok) return ErrorOf(chosen.error);
   Module* module = nullptr;
-  SIM_TRY(MakeModule(*context, std::make_shared<CodeImage>(std::move(chosen.image)), nullptr, &module));
+  SIM_TRY(
+      MakeModule(*context, std::make_shared<CodeImage>(std::move(chosen.image)), nullptr, &module));
   *out = module->handle;
   return CUDA_SUCCESS;
 }
@@ -277,7 +296,8 @@ SIM_API(cuModuleUnload)(CUmodule handle) {
 SIM_API(cuModuleGetLoadingMode)(CUmoduleLoadingMode* mode) {
   if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const char* wanted = std::getenv("CUDA_MODULE_LOADING");
-  *mode = wanted != nullptr && std::strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+  *mode = wanted != nullptr && std::strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING
+                                                                 : CU_MODULE_LAZY_LOADING;
   return CUDA_SUCCESS;
 }
 
@@ -313,7 +333,8 @@ SIM_API(cuModuleEnumerateFunctions)(CUfunction* functions, unsigned count, CUmod
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuModuleGetGlobal_v2)(CUdeviceptr* address, std::size_t* bytes, CUmodule handle, const char* name) {
+SIM_API(cuModuleGetGlobal_v2)(CUdeviceptr* address, std::size_t* bytes, CUmodule handle,
+                              const char* name) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Module* module = Find<Module>(handle);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -324,11 +345,13 @@ SIM_API(cuModuleGetGlobal_v2)(CUdeviceptr* address, std::size_t* bytes, CUmodule
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuModuleGetGlobal)(CUdeviceptr_v1* address, unsigned* bytes, CUmodule handle, const char* name) {
+SIM_API(cuModuleGetGlobal)(CUdeviceptr_v1* address, unsigned* bytes, CUmodule handle,
+                           const char* name) {
   CUdeviceptr wide = 0;
   std::size_t size = 0;
   SIM_TRY(impl_cuModuleGetGlobal_v2(&wide, &size, handle, name));
-  if (wide > UINT32_MAX || size > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // not to be said in this old form
+  if (wide > UINT32_MAX || size > UINT32_MAX)
+    return CUDA_ERROR_INVALID_VALUE;  // not to be said in this old form
   if (address != nullptr) *address = static_cast<CUdeviceptr_v1>(wide);
   if (bytes != nullptr) *bytes = static_cast<unsigned>(size);
   return CUDA_SUCCESS;

@@ -1,12 +1,15 @@
 // Modules, libraries, functions and kernels: device code as a context holds it.
 //
-// A library is code without a context; for each context that uses it, it has a module. A kernel of a library is a function in
-// each of these modules. The runtime hands kernels (CUkernel) where functions are expected: FindFunction takes both.
+// A library is code without a context; for each context that uses it, it has a module. A kernel of
+// a library is a function in each of these modules. The runtime hands kernels (CUkernel) where
+// functions are expected: FindFunction takes both.
 //
 // Thread safety: all functions may be called from any thread.
 // Invariants:
-//   1. A module takes its context's code memory (code of all modules together, in whole blocks) from load to unload.
-//   2. Variables are allocations of the module's context, filled from the image, and freed with the module.
+//   1. A module takes its context's code memory (code of all modules together, in whole blocks)
+//      from load to unload.
+//   2. Variables are allocations of the module's context, filled from the image, and freed with the
+//      module.
 #pragma once
 
 #include <atomic>
@@ -27,7 +30,8 @@ struct Module;
 struct Library;
 struct Kernel;
 
-// A kernel's stand-in on the host: called in stream order with the launch's parameters and {grid xyz, block xyz}.
+// A kernel's stand-in on the host: called in stream order with the launch's parameters and {grid
+// xyz, block xyz}.
 using HostKernel = void (*)(void** params, const unsigned* grid_and_block);
 
 struct FunctionSettings {
@@ -97,8 +101,8 @@ struct Library {
   using Handle = CUlibrary;
 
   CUlibrary handle{};
-  std::mutex mutex;  // guards what follows
-  std::vector<std::uint8_t> bytes;                               // own copy of the code
+  std::mutex mutex;                                                  // guards what follows
+  std::vector<std::uint8_t> bytes;                                   // own copy of the code
   std::map<std::uint32_t, std::shared_ptr<const CodeImage>> images;  // by compute capability
   std::map<Context*, Module*> modules;
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
@@ -110,7 +114,8 @@ struct Library {
 CUresult ErrorOf(ImageError error);
 
 // A module from an image, with its memory; the context must be usable. `*module` is registered.
-CUresult MakeModule(Context& context, std::shared_ptr<const CodeImage> image, Library* library, Module** module);
+CUresult MakeModule(Context& context, std::shared_ptr<const CodeImage> image, Library* library,
+                    Module** module);
 void DestroyModule(Module& module);
 CUresult FunctionOf(Module& module, std::string_view name, Function** function);
 CUresult VariableOf(Module& module, std::string_view name, Variable* variable);
@@ -123,7 +128,8 @@ CUresult FunctionOf(Kernel& kernel, Context& context, Function** function);
 CUresult FindFunction(CUfunction handle, Context& context, Function** function);
 
 // Attributes as cuFuncGetAttribute answers them.
-CUresult GetAttribute(const Function& function, const FunctionSettings& settings, CUfunction_attribute attribute, int* value);
+CUresult GetAttribute(const Function& function, const FunctionSettings& settings,
+                      CUfunction_attribute attribute, int* value);
 CUresult SetAttribute(const Device& device, const KernelInfo& info, FunctionSettings& settings,
                       CUfunction_attribute attribute, int value);
 // Largest dynamic shared memory of a launch now, and the most that can be set.

@@ -69,7 +69,8 @@ TEST_F(ModuleTest, MemoryIsGivenBackAtUnload) {
 
 TEST_F(ModuleTest, WrongImagesAreRefusedWithTheDriversCode) {
   CUmodule module{};
-  EXPECT_EQ(CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadData(&module, ".version 8.0\n.target sm_120\n"));
+  EXPECT_EQ(CUDA_ERROR_NO_BINARY_FOR_GPU,
+            cuModuleLoadData(&module, ".version 8.0\n.target sm_120\n"));
   EXPECT_EQ(CUDA_ERROR_INVALID_PTX, cuModuleLoadData(&module, "this is no code"));
   const unsigned char garbage[64] = {0xFF, 0xFE, 0x01};
   EXPECT_EQ(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, garbage));
@@ -86,7 +87,8 @@ TEST_F(ModuleTest, LibraryKernelIsTakenAsAFunction) {
   CUdeviceptr word = Word(1);
   int value = 41;
   void* params[] = {&word, &value};
-  OK(cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  OK(cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 1, 1, 1, 0, nullptr, params,
+                    nullptr));
   EXPECT_EQ(42, Read(word));
   CUlibrary home{};
   OK(cuKernelGetLibrary(&home, kernel));
@@ -101,18 +103,21 @@ TEST_F(ModuleTest, LibraryKernelIsTakenAsAFunction) {
   OK(cuLibraryGetKernelCount(&count, library));
   EXPECT_EQ(6u, count);
   OK(cuLibraryUnload(library));
-  EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE,
-            cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+  EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1,
+                                                      1, 1, 1, 0, nullptr, params, nullptr));
 }
 
 TEST_F(ModuleTest, LinkedCodeLoads) {
   CUlinkState link{};
   OK(cuLinkCreate_v2(0, nullptr, nullptr, &link));
-  OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, const_cast<char*>(kTestPtx), std::string(kTestPtx).size() + 1, "a", 0, nullptr,
-                      nullptr));
+  OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, const_cast<char*>(kTestPtx),
+                      std::string(kTestPtx).size() + 1, "a", 0, nullptr, nullptr));
   std::string more = ".version 8.0\n.target sm_80\n.entry extra(.param .f32 p) { ret; }\n";
-  OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, more.data(), more.size() + 1, "b", 0, nullptr, nullptr));
-  EXPECT_EQ(CUDA_ERROR_INVALID_PTX, cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, const_cast<char*>("junk"), 5, "c", 0, nullptr, nullptr));
+  OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, more.data(), more.size() + 1, "b", 0, nullptr,
+                      nullptr));
+  EXPECT_EQ(CUDA_ERROR_INVALID_PTX,
+            cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, const_cast<char*>("junk"), 5, "c", 0, nullptr,
+                             nullptr));
   void* image = nullptr;
   std::size_t size = 0;
   OK(cuLinkComplete(link, &image, &size));
@@ -145,8 +150,9 @@ TEST_F(ModuleTest, LaunchesAreChecked) {
             cuLaunchKernel(empty, 1, 65536, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
   OK(cuFuncSetAttribute(empty, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 99 * 1024));
   EXPECT_EQ(CUDA_SUCCESS, launch(empty, 1, 1, 99 * 1024));
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
-            cuFuncSetAttribute(empty, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 99 * 1024 + 1));
+  EXPECT_EQ(
+      CUDA_ERROR_INVALID_VALUE,
+      cuFuncSetAttribute(empty, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 99 * 1024 + 1));
   EXPECT_EQ(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
             cuLaunchCooperativeKernel(empty, 1 << 20, 1, 1, 1024, 1, 1, 0, nullptr, nullptr));
 }
@@ -158,7 +164,8 @@ TEST_F(ModuleTest, PackedAndOldParametersReachTheKernel) {
     int factor;
   } packed{word, 5};
   std::size_t size = 12;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
   OK(cuLaunchKernel(Kernel("scale"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
   EXPECT_EQ(10, Read(word));
   const CUfunction old = Kernel("add");

@@ -15,7 +15,8 @@ namespace tessera::sim {
 namespace {
 
 constexpr std::uint64_t kFileSpan = std::uint64_t{4} << 40;  // sparse
-constexpr char kExportName[] = "tessera-sim-memory";       // then card and location type: read back at import
+constexpr char kExportName[] =
+    "tessera-sim-memory";  // then card and location type: read back at import
 
 struct Backing {
   int file;
@@ -40,7 +41,8 @@ bool TakeBacking(std::uint64_t bytes, int* file, std::uint64_t* offset) {
 
 void GiveBacking(std::uint64_t offset, std::uint64_t bytes, bool written) {
   if (written)
-    fallocate(backing->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    fallocate(backing->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(bytes));
   backing->free.Give(offset, bytes);
 }
 
@@ -54,8 +56,12 @@ bool CopyWritten(int from, std::uint64_t from_offset, int to, std::uint64_t byte
     if (hole < 0 || hole > end) hole = end;
     char buffer[65536];
     for (off_t i = data; i < hole;) {
-      const ssize_t read = pread(from, buffer, std::min<std::size_t>(sizeof buffer, static_cast<std::size_t>(hole - i)), i);
-      if (read <= 0 || pwrite(to, buffer, static_cast<std::size_t>(read), i - static_cast<off_t>(from_offset)) != read) return false;
+      const ssize_t read =
+          pread(from, buffer,
+                std::min<std::size_t>(sizeof buffer, static_cast<std::size_t>(hole - i)), i);
+      if (read <= 0 || pwrite(to, buffer, static_cast<std::size_t>(read),
+                              i - static_cast<off_t>(from_offset)) != read)
+        return false;
       i += read;
     }
     at = hole;
@@ -95,7 +101,8 @@ bool CardOfLocation(const CUmemLocation& location, int* card) {
   }
 }
 
-CUresult MakePhysical(const CUmemAllocationProp& properties, int card, std::uint64_t size, Physical** made) {
+CUresult MakePhysical(const CUmemAllocationProp& properties, int card, std::uint64_t size,
+                      Physical** made) {
   if (card >= 0 && !ChargeCard(card, size)) return CUDA_ERROR_OUT_OF_MEMORY;
   auto* memory = new (std::nothrow) Physical;
   if (!memory || !TakeBacking(size, &memory->file, &memory->offset)) {
@@ -116,10 +123,12 @@ CUresult MakePhysical(const CUmemAllocationProp& properties, int card, std::uint
 CUresult ExportPhysical(Physical& memory, int* descriptor) {
   if (!memory.own_file) {
     char name[64];
-    std::snprintf(name, sizeof name, "%s.%d.%d", kExportName, memory.card, static_cast<int>(memory.properties.location.type));
+    std::snprintf(name, sizeof name, "%s.%d.%d", kExportName, memory.card,
+                  static_cast<int>(memory.properties.location.type));
     const int file = memfd_create(name, MFD_CLOEXEC);
     if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    if (ftruncate(file, static_cast<off_t>(memory.size)) != 0 || !CopyWritten(memory.file, memory.offset, file, memory.size)) {
+    if (ftruncate(file, static_cast<off_t>(memory.size)) != 0 ||
+        !CopyWritten(memory.file, memory.offset, file, memory.size)) {
       close(file);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -139,8 +148,9 @@ CUresult ImportPhysical(int descriptor, Physical** made) {
   char link[64], name[128] = {};
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
   int card = -1, location = 0;
-  struct stat info {};
-  if (readlink(link, name, sizeof name - 1) < 0 || std::sscanf(name, "/memfd:tessera-sim-memory.%d.%d", &card, &location) != 2 ||
+  struct stat info{};
+  if (readlink(link, name, sizeof name - 1) < 0 ||
+      std::sscanf(name, "/memfd:tessera-sim-memory.%d.%d", &card, &location) != 2 ||
       fstat(descriptor, &info) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   const Device* device = card >= 0 ? DeviceOfCard(card) : nullptr;
@@ -156,7 +166,8 @@ CUresult ImportPhysical(int descriptor, Physical** made) {
   memory->dirty = 1;
   memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  memory->properties.location = {static_cast<CUmemLocationType>(location), device ? device->ordinal : 0};
+  memory->properties.location = {static_cast<CUmemLocationType>(location),
+                                 device ? device->ordinal : 0};
   memory->card = card;
   memory->size = static_cast<std::uint64_t>(info.st_size);
   memory->id = NextBufferId();
@@ -182,15 +193,18 @@ void DropUse(Physical& memory) {
 bool ShowMapping(const Mapping& mapping) {
   int protection = mapping.host_access & CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   for (int access : mapping.access) protection |= access;
-  const int host = (protection ? PROT_READ : 0) | (protection == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_WRITE : 0);
-  return mmap(reinterpret_cast<void*>(mapping.base), mapping.size, host, MAP_SHARED | MAP_FIXED, mapping.memory->file,
+  const int host = (protection ? PROT_READ : 0) |
+                   (protection == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_WRITE : 0);
+  return mmap(reinterpret_cast<void*>(mapping.base), mapping.size, host, MAP_SHARED | MAP_FIXED,
+              mapping.memory->file,
               static_cast<off_t>(mapping.memory->offset + mapping.offset)) != MAP_FAILED;
 }
 
 void SpendHostTime(std::uint64_t ns_per_block, std::uint64_t bytes) {
   const Costs& costs = Node()->costs;
   if (costs.host_ns_scale_permille == 0) return;
-  SleepUntil(NowNs() + ns_per_block * (RoundUp(bytes, kUnit) / kUnit) * costs.host_ns_scale_permille / 1000);
+  SleepUntil(NowNs() +
+             ns_per_block * (RoundUp(bytes, kUnit) / kUnit) * costs.host_ns_scale_permille / 1000);
 }
 
 }  // namespace tessera::sim

@@ -1,11 +1,13 @@
 // Physical memory handles (cuMemCreate): what mappings are made of.
 //
-// All physical memory of a process lies in one sparse file, so thousands of handles need no thousands of descriptors; a handle
-// that is exported moves into a file of its own, which then lives as long as anybody has it open.
+// All physical memory of a process lies in one sparse file, so thousands of handles need no
+// thousands of descriptors; a handle that is exported moves into a file of its own, which then
+// lives as long as anybody has it open.
 //
 // Thread safety: functions are called with MemoryLock held.
 // Invariants:
-//   1. Memory lives, and its card is charged, until the last handle reference and the last mapping are gone.
+//   1. Memory lives, and its card is charged, until the last handle reference and the last mapping
+//      are gone.
 //   2. Imported memory is charged to its maker only.
 #pragma once
 
@@ -42,7 +44,8 @@ struct Physical {
 };
 
 // New memory with one reference. Charges the card.
-CUresult MakePhysical(const CUmemAllocationProp& properties, int card, std::uint64_t size, Physical** made);
+CUresult MakePhysical(const CUmemAllocationProp& properties, int card, std::uint64_t size,
+                      Physical** made);
 // Memory that another process exported.
 CUresult ImportPhysical(int descriptor, Physical** made);
 // A descriptor for other processes.
@@ -57,7 +60,8 @@ bool ShowMapping(const Mapping& mapping);
 // Device or host location: card in `*card` (-1 host); false when it is none.
 bool CardOfLocation(const CUmemLocation& location, int* card);
 
-// Costs that the node states for a call on `bytes`, if it charges host time at all. Without MemoryLock.
+// Costs that the node states for a call on `bytes`, if it charges host time at all. Without
+// MemoryLock.
 void SpendHostTime(std::uint64_t ns_per_block, std::uint64_t bytes);
 
 }  // namespace tessera::sim

@@ -1,4 +1,5 @@
-// What a program can ask about an address. Boolean attributes are written as int: the CUDA runtime reads four bytes.
+// What a program can ask about an address. Boolean attributes are written as int: the CUDA runtime
+// reads four bytes.
 #include <cstring>
 #include <set>
 
@@ -30,7 +31,8 @@ int OrdinalOf(const PointerInfo& info) {
 }
 
 unsigned AllowedHandles(const PointerInfo& info) {
-  return info.mapping ? info.mapping->memory->properties.requestedHandleTypes : CU_MEM_HANDLE_TYPE_NONE;
+  return info.mapping ? info.mapping->memory->properties.requestedHandleTypes
+                      : CU_MEM_HANDLE_TYPE_NONE;
 }
 
 int AccessOf(const PointerInfo& info) {
@@ -40,13 +42,16 @@ int AccessOf(const PointerInfo& info) {
 }
 
 // MemoryLock held. `known` false: an address that the driver knows nothing of.
-CUresult Get(void* data, CUpointer_attribute attribute, CUdeviceptr pointer, const PointerInfo& info) {
-  const bool legacy_ipc = info.range && (info.range->kind == RangeKind::kBlock || info.range->kind == RangeKind::kLarge);
+CUresult Get(void* data, CUpointer_attribute attribute, CUdeviceptr pointer,
+             const PointerInfo& info) {
+  const bool legacy_ipc = info.range && (info.range->kind == RangeKind::kBlock ||
+                                         info.range->kind == RangeKind::kLarge);
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return Put(data, info.context ? info.context->handle : CUcontext{});
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      return Put(data, static_cast<unsigned>(info.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
+      return Put(data,
+                 static_cast<unsigned>(info.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return Put(data, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -125,30 +130,38 @@ SIM_API(cuPointerGetAttribute)(void* data, CUpointer_attribute attribute, CUdevi
     const Range* range = FindRange(pointer);
     const bool reserved = range && range->kind == RangeKind::kReservation;
     if (reserved && attribute == CU_POINTER_ATTRIBUTE_MAPPED) return Put(data, 0);
-    if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return Put(data, static_cast<CUdeviceptr>(range->base));
-    if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return Put(data, static_cast<std::size_t>(range->bytes));
+    if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+      return Put(data, static_cast<CUdeviceptr>(range->base));
+    if (reserved && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+      return Put(data, static_cast<std::size_t>(range->bytes));
     return CUDA_ERROR_INVALID_VALUE;
   }
   return Get(data, attribute, pointer, info);
 }
 
-SIM_API(cuPointerGetAttributes)(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
+SIM_API(cuPointerGetAttributes)(unsigned count, CUpointer_attribute* attributes, void** data,
+                                CUdeviceptr pointer) {
   if (count == 0 || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
   MemoryLock lock;
   PointerInfo info;
   const bool known = FindPointerLocked(pointer, &info);
   for (unsigned i = 0; i < count; ++i) {
-    if (!data[i] || attributes[i] <= 0 || attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE) return CUDA_ERROR_INVALID_VALUE;
-    if (!known || Get(data[i], attributes[i], pointer, info) != CUDA_SUCCESS) PutNothing(data[i], attributes[i]);
+    if (!data[i] || attributes[i] <= 0 ||
+        attributes[i] > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (!known || Get(data[i], attributes[i], pointer, info) != CUDA_SUCCESS)
+      PutNothing(data[i], attributes[i]);
   }
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuPointerSetAttribute)(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+SIM_API(cuPointerSetAttribute)(const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr pointer) {
   if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   MemoryLock lock;
   PointerInfo info;
-  if (!FindPointerLocked(pointer, &info) || info.managed || info.host) return CUDA_ERROR_INVALID_VALUE;
+  if (!FindPointerLocked(pointer, &info) || info.managed || info.host)
+    return CUDA_ERROR_INVALID_VALUE;
   if (*static_cast<const bool*>(value))
     SyncBuffers().insert(info.id);
   else

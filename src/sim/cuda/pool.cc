@@ -20,7 +20,8 @@ constexpr std::uint64_t kPieceAlignment = 512;
 
 constinit std::atomic<Pool*> default_pools[kMaxCards] = {};
 constinit std::atomic<Pool*> current_pools[kMaxCards] = {};
-constinit std::atomic<int> pools_in_use{0};  // pools that ever held memory: synchronising costs one load without
+constinit std::atomic<int> pools_in_use{
+    0};  // pools that ever held memory: synchronising costs one load without
 
 void AddFree(Pool& pool, PoolChunk& chunk, std::uint64_t base, std::uint64_t bytes) {
   auto next = chunk.free_by_base.lower_bound(base);
@@ -42,20 +43,25 @@ void AddFree(Pool& pool, PoolChunk& chunk, std::uint64_t base, std::uint64_t byt
   pool.free_by_size.insert({bytes, {base, &chunk}});
 }
 
-bool Exportable(const Pool& pool) { return pool.properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; }
+bool Exportable(const Pool& pool) {
+  return pool.properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
 
 // Backs the addresses with a file that other processes can map.
 bool BackWithFile(PoolChunk& chunk) {
   chunk.file = memfd_create("tessera-sim-pool", MFD_CLOEXEC);
   if (chunk.file < 0 || ftruncate(chunk.file, static_cast<off_t>(chunk.bytes)) != 0) return false;
   chunk.shared = true;
-  return mmap(reinterpret_cast<void*>(chunk.base), chunk.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, chunk.file, 0) != MAP_FAILED;
+  return mmap(reinterpret_cast<void*>(chunk.base), chunk.bytes, PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_FIXED, chunk.file, 0) != MAP_FAILED;
 }
 
 void EndChunk(Pool& pool, PoolChunk& chunk) {
   WithdrawRange(chunk);
-  for (const auto& [base, bytes] : chunk.free_by_base) pool.free_by_size.erase({bytes, {base, &chunk}});
-  const bool live_writes = std::any_of(chunk.pieces.begin(), chunk.pieces.end(), [](const auto& p) { return p.second.dirty; });
+  for (const auto& [base, bytes] : chunk.free_by_base)
+    pool.free_by_size.erase({bytes, {base, &chunk}});
+  const bool live_writes = std::any_of(chunk.pieces.begin(), chunk.pieces.end(),
+                                       [](const auto& p) { return p.second.dirty; });
   if (!chunk.shared && (live_writes || UntrackedWrites())) ClearBytes(chunk.base, chunk.bytes);
   GiveAddresses(chunk.base, chunk.bytes, chunk.shared);
   if (chunk.file >= 0) close(chunk.file);
@@ -156,9 +162,11 @@ CUresult AllocateFromPool(Pool& pool, std::uint64_t bytes, CUdeviceptr* pointer)
   MemoryLock lock;
   CUdeviceptr taken = TakePiece(pool, bytes);
   for (int step = 0; !taken && step < 4; ++step) {
-    // In turn: a usual chunk, one of the least size, the same after giving back what this pool does not use.
+    // In turn: a usual chunk, one of the least size, the same after giving back what this pool does
+    // not use.
     if (step == 2) Trim(pool, 0);
-    if (Grow(pool, step % 2 == 0 ? RoundUp(bytes, kChunkBytes) : RoundUp(bytes, kUnit))) taken = TakePiece(pool, bytes);
+    if (Grow(pool, step % 2 == 0 ? RoundUp(bytes, kChunkBytes) : RoundUp(bytes, kUnit)))
+      taken = TakePiece(pool, bytes);
   }
   if (!taken) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = taken;
@@ -263,7 +271,8 @@ SIM_API(cuMemAllocAsync)(CUdeviceptr* pointer, std::size_t bytes, CUstream handl
   return Allocate(*CurrentPool(*stream->context->device), pointer, bytes, *stream);
 }
 
-SIM_API(cuMemAllocFromPoolAsync)(CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool pool_handle, CUstream handle) {
+SIM_API(cuMemAllocFromPoolAsync)(CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool pool_handle,
+                                 CUstream handle) {
   if (!pointer || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
@@ -299,11 +308,14 @@ SIM_API(cuMemFreeAsync)(CUdeviceptr pointer, CUstream handle) {
 SIM_API(cuMemPoolCreate)(CUmemoryPool* handle, const CUmemPoolProps* properties) {
   if (!handle || !properties) return CUDA_ERROR_INVALID_VALUE;
   int card = -1;
-  if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && properties->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
+  if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED &&
+      properties->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
     return CUDA_ERROR_INVALID_VALUE;
   if (!CardOfLocation(properties->location, &card))
-    return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
-  if (properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+    return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_INVALID_DEVICE
+                                                                    : CUDA_ERROR_INVALID_VALUE;
+  if (properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_NOT_SUPPORTED;
   auto* pool = new (std::nothrow) Pool;
   if (!pool) return CUDA_ERROR_OUT_OF_MEMORY;
   pool->properties = *properties;
@@ -353,14 +365,16 @@ SIM_API(cuMemPoolSetAttribute)(CUmemoryPool handle, CUmemPool_attribute attribut
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-      pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *static_cast<int*>(value) != 0;
+      pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] =
+          *static_cast<int*>(value) != 0;
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
       pool->threshold = *static_cast<cuuint64_t*>(value);
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH: {
-      if (*static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;  // can only be reset
+      if (*static_cast<cuuint64_t*>(value) != 0)
+        return CUDA_ERROR_INVALID_VALUE;  // can only be reset
       const bool reserved = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
       (reserved ? pool->reserved_high : pool->used_high) = reserved ? pool->reserved : pool->used;
       return CUDA_SUCCESS;
@@ -380,14 +394,26 @@ SIM_API(cuMemPoolGetAttribute)(CUmemoryPool handle, CUmemPool_attribute attribut
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-      *static_cast<int*>(value) = pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
+      *static_cast<int*>(value) =
+          pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
       return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: number = pool->threshold; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: number = pool->reserved; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: number = pool->reserved_high; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: number = pool->used; return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: number = pool->used_high; return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      number = pool->threshold;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      number = pool->reserved;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      number = pool->reserved_high;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      number = pool->used;
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      number = pool->used_high;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -396,22 +422,30 @@ SIM_API(cuMemPoolSetAccess)(CUmemoryPool handle, const CUmemAccessDesc* list, st
   SIM_TRY(Named(handle, &pool));
   if (!list || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = 0; i < count; ++i) {
-    const Device* device = list[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? FindDevice(list[i].location.id) : nullptr;
+    const Device* device = list[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                               ? FindDevice(list[i].location.id)
+                               : nullptr;
     if (!device) return CUDA_ERROR_INVALID_DEVICE;
-    if (list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_INVALID_VALUE;  // pools know none or both
-    if (device->card == pool->card && list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
-    if (pool->card >= 0 && device->card != pool->card && device->spec->link_type[pool->card] == 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+      return CUDA_ERROR_INVALID_VALUE;  // pools know none or both
+    if (device->card == pool->card && list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (pool->card >= 0 && device->card != pool->card && device->spec->link_type[pool->card] == 0)
+      return CUDA_ERROR_INVALID_DEVICE;
   }
   MemoryLock lock;
-  for (std::size_t i = 0; i < count; ++i) pool->access[FindDevice(list[i].location.id)->card] = list[i].flags;
+  for (std::size_t i = 0; i < count; ++i)
+    pool->access[FindDevice(list[i].location.id)->card] = list[i].flags;
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMemPoolGetAccess)(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
+SIM_API(cuMemPoolGetAccess)(CUmemAccess_flags* flags, CUmemoryPool handle,
+                            CUmemLocation* location) {
   Pool* pool = nullptr;
   SIM_TRY(Named(handle, &pool));
   if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
-  const Device* device = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? FindDevice(location->id) : nullptr;
+  const Device* device =
+      location->type == CU_MEM_LOCATION_TYPE_DEVICE ? FindDevice(location->id) : nullptr;
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
   MemoryLock lock;
   *flags = static_cast<CUmemAccess_flags>(pool->access[device->card]);
@@ -444,16 +478,21 @@ SIM_API(cuDeviceSetMemPool)(CUdevice ordinal, CUmemoryPool handle) {
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMemGetDefaultMemPool)(CUmemoryPool* handle, CUmemLocation* location, CUmemAllocationType type) {
+SIM_API(cuMemGetDefaultMemPool)(CUmemoryPool* handle, CUmemLocation* location,
+                                CUmemAllocationType type) {
   int card = -1;
-  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      !CardOfLocation(*location, &card))
+    return CUDA_ERROR_INVALID_VALUE;
   *handle = card >= 0 ? DefaultPool(*FindDevice(location->id))->handle : HostPool()->handle;
   return CUDA_SUCCESS;
 }
 
 SIM_API(cuMemGetMemPool)(CUmemoryPool* handle, CUmemLocation* location, CUmemAllocationType type) {
   int card = -1;
-  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !location || type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      !CardOfLocation(*location, &card))
+    return CUDA_ERROR_INVALID_VALUE;
   if (card >= 0) return impl_cuDeviceGetMemPool(handle, location->id);
   Pool* current = current_host_pool.load();
   *handle = (current ? current : HostPool())->handle;
@@ -462,7 +501,8 @@ SIM_API(cuMemGetMemPool)(CUmemoryPool* handle, CUmemLocation* location, CUmemAll
 
 SIM_API(cuMemSetMemPool)(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool handle) {
   int card = -1;
-  if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card)) return CUDA_ERROR_INVALID_VALUE;
+  if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED || !CardOfLocation(*location, &card))
+    return CUDA_ERROR_INVALID_VALUE;
   if (card >= 0) return impl_cuDeviceSetMemPool(location->id, handle);
   Pool* pool = nullptr;
   SIM_TRY(Named(handle, &pool));

@@ -1,7 +1,8 @@
 // Memory pools: stream-ordered allocation from memory that stays with the pool until it is trimmed.
 //
-// A pool takes memory from the card in chunks of 32 MiB (or, for larger requests and when the card is nearly full, of whole 2 MiB
-// blocks) and gives whole chunks back: when trimmed, or at a synchronisation while it holds more than its release threshold.
+// A pool takes memory from the card in chunks of 32 MiB (or, for larger requests and when the card
+// is nearly full, of whole 2 MiB blocks) and gives whole chunks back: when trimmed, or at a
+// synchronisation while it holds more than its release threshold.
 #pragma once
 
 #include <map>
@@ -24,9 +25,9 @@ struct PoolPiece {
 
 struct PoolChunk : Range {
   Pool* pool = nullptr;
-  int file = -1;  // of a pool that can be exported
-  std::map<std::uint64_t, PoolPiece> pieces;             // by address
-  std::map<std::uint64_t, std::uint64_t> free_by_base;   // base -> bytes
+  int file = -1;                                        // of a pool that can be exported
+  std::map<std::uint64_t, PoolPiece> pieces;            // by address
+  std::map<std::uint64_t, std::uint64_t> free_by_base;  // base -> bytes
 };
 
 struct Pool {
@@ -42,9 +43,10 @@ struct Pool {
 
   // Guarded by MemoryLock.
   std::set<PoolChunk*> chunks;
-  std::set<std::pair<std::uint64_t, std::pair<std::uint64_t, PoolChunk*>>> free_by_size;  // bytes, base, chunk
+  std::set<std::pair<std::uint64_t, std::pair<std::uint64_t, PoolChunk*>>>
+      free_by_size;  // bytes, base, chunk
   std::uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0, threshold = 0;
-  int reuse[3] = {1, 1, 1};  // CU_MEMPOOL_ATTR_REUSE_*: stored
+  int reuse[3] = {1, 1, 1};    // CU_MEMPOOL_ATTR_REUSE_*: stored
   int access[kMaxCards] = {};  // CUmemAccess_flags by card
 };
 
@@ -58,7 +60,8 @@ CUresult AllocateFromPool(Pool& pool, std::uint64_t bytes, CUdeviceptr* pointer)
 bool FindPoolPointer(Range& chunk, std::uint64_t address, PointerInfo* info);
 CUresult FreePoolPointer(Range& chunk, CUdeviceptr pointer);
 
-// A synchronisation of the card's work: memory that pools hold above their release threshold goes back.
+// A synchronisation of the card's work: memory that pools hold above their release threshold goes
+// back.
 void TrimPoolsAtSynchronize(int card);
 
 // A primary context ends: the card's pools lose their memory.

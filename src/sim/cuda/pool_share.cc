@@ -1,4 +1,5 @@
-// Pools in other processes: a pool is exported as a descriptor that names it, an allocation as 64 bytes that find its pages.
+// Pools in other processes: a pool is exported as a descriptor that names it, an allocation as 64
+// bytes that find its pages.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,7 +35,9 @@ static_assert(sizeof(PointerTicket) <= sizeof(CUmemPoolPtrExportData));
 
 }  // namespace
 
-SIM_API(cuMemPoolExportToShareableHandle)(void* out, CUmemoryPool handle, CUmemAllocationHandleType type, unsigned long long flags) {
+SIM_API(cuMemPoolExportToShareableHandle)(void* out, CUmemoryPool handle,
+                                          CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
   Pool* pool = Find<Pool>(handle);
   if (!out || !pool || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
@@ -50,11 +53,15 @@ SIM_API(cuMemPoolExportToShareableHandle)(void* out, CUmemoryPool handle, CUmemA
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuMemPoolImportFromShareableHandle)(CUmemoryPool* handle, void* shareable, CUmemAllocationHandleType type, unsigned long long flags) {
+SIM_API(cuMemPoolImportFromShareableHandle)(CUmemoryPool* handle, void* shareable,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
   if (!handle || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   PoolTicket ticket{};
-  if (pread(static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)), &ticket, sizeof ticket, 0) != sizeof ticket || ticket.magic != kPoolMagic)
+  if (pread(static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)), &ticket, sizeof ticket,
+            0) != sizeof ticket ||
+      ticket.magic != kPoolMagic)
     return CUDA_ERROR_INVALID_VALUE;
   const Device* device = DeviceOfCard(ticket.card);
   if (!device) return CUDA_ERROR_INVALID_DEVICE;
@@ -74,30 +81,36 @@ SIM_API(cuMemPoolExportPointer)(CUmemPoolPtrExportData* data, CUdeviceptr pointe
   if (!data) return CUDA_ERROR_INVALID_VALUE;
   MemoryLock lock;
   PointerInfo info;
-  if (!FindPointerLocked(pointer, &info) || !info.range || info.range->kind != RangeKind::kPoolChunk || info.base != pointer)
+  if (!FindPointerLocked(pointer, &info) || !info.range ||
+      info.range->kind != RangeKind::kPoolChunk || info.base != pointer)
     return CUDA_ERROR_INVALID_VALUE;
   auto& chunk = static_cast<PoolChunk&>(*info.range);
   if (chunk.file < 0) return CUDA_ERROR_INVALID_VALUE;  // of a pool without handle types
   *info.dirty = 1;
-  const PointerTicket ticket{kPointerMagic, getpid(), StartTicks(getpid()), chunk.file, chunk.card, pointer - chunk.base, info.size, chunk.bytes};
+  const PointerTicket ticket{kPointerMagic, getpid(),   StartTicks(getpid()),
+                             chunk.file,    chunk.card, pointer - chunk.base,
+                             info.size,     chunk.bytes};
   std::memset(data, 0, sizeof *data);
   std::memcpy(data->reserved, &ticket, sizeof ticket);
   return CUDA_SUCCESS;
 }
 
 // The allocation's chunk is mapped; freeing the pointer unmaps it.
-SIM_API(cuMemPoolImportPointer)(CUdeviceptr* pointer, CUmemoryPool handle, CUmemPoolPtrExportData* data) {
+SIM_API(cuMemPoolImportPointer)(CUdeviceptr* pointer, CUmemoryPool handle,
+                                CUmemPoolPtrExportData* data) {
   const Pool* pool = Find<Pool>(handle);
   if (!pointer || !pool || !pool->imported || !data) return CUDA_ERROR_INVALID_VALUE;
   PointerTicket ticket;
   std::memcpy(&ticket, data->reserved, sizeof ticket);
-  if (ticket.magic != kPointerMagic || ticket.card != pool->card || ticket.offset >= ticket.bytes || ticket.size > ticket.bytes - ticket.offset)
+  if (ticket.magic != kPointerMagic || ticket.card != pool->card || ticket.offset >= ticket.bytes ||
+      ticket.size > ticket.bytes - ticket.offset)
     return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   MemoryLock lock;
   Range* range = nullptr;
-  SIM_TRY(MapForeign(*context, RangeKind::kPoolImport, ticket.pid, ticket.start_ticks, ticket.descriptor, ticket.bytes, ticket.card, &range));
+  SIM_TRY(MapForeign(*context, RangeKind::kPoolImport, ticket.pid, ticket.start_ticks,
+                     ticket.descriptor, ticket.bytes, ticket.card, &range));
   range->offset = ticket.offset;
   range->size = ticket.size;
   *pointer = range->base + ticket.offset;

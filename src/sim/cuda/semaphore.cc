@@ -1,5 +1,6 @@
-// External semaphores. Those that come from another API through a file descriptor are kept as a counter of this process: a
-// signal sets it at its time, a wait holds its stream until the counter is there.
+// External semaphores. Those that come from another API through a file descriptor are kept as a
+// counter of this process: a signal sets it at its time, a wait holds its stream until the counter
+// is there.
 #include <atomic>
 
 #include "sim/cuda/api.h"
@@ -19,10 +20,14 @@ struct ExternalSemaphore {
   std::atomic<std::uint64_t> value{0};
 };
 
-// Semaphores may be destroyed while work that names them is still held: they are kept, an object is 40 bytes.
-std::uint64_t ValueOf(const ExternalSemaphore& semaphore, std::uint64_t asked) { return semaphore.timeline ? asked : 1; }
+// Semaphores may be destroyed while work that names them is still held: they are kept, an object is
+// 40 bytes.
+std::uint64_t ValueOf(const ExternalSemaphore& semaphore, std::uint64_t asked) {
+  return semaphore.timeline ? asked : 1;
+}
 
-CUresult FindAll(const std::vector<CUexternalSemaphore>& handles, std::vector<ExternalSemaphore*>* found) {
+CUresult FindAll(const std::vector<CUexternalSemaphore>& handles,
+                 std::vector<ExternalSemaphore*>* found) {
   for (CUexternalSemaphore handle : handles) {
     found->push_back(Find<ExternalSemaphore>(handle));
     if (found->back() == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -39,7 +44,8 @@ CUresult SignalSemaphores(Stream& stream, const std::vector<CUexternalSemaphore>
   for (std::size_t i = 0; i < semaphores.size(); ++i) {
     Work signal;
     signal.at_its_time = true;
-    signal.effect = [semaphore = semaphores[i], value = ValueOf(*semaphores[i], params[i].params.fence.value)] {
+    signal.effect = [semaphore = semaphores[i],
+                     value = ValueOf(*semaphores[i], params[i].params.fence.value)] {
       semaphore->value.store(value);
       MemoryChanged();
     };
@@ -54,7 +60,8 @@ CUresult WaitForSemaphores(Stream& stream, const std::vector<CUexternalSemaphore
   SIM_TRY(FindAll(handles, &semaphores));
   for (std::size_t i = 0; i < semaphores.size(); ++i) {
     Work wait;
-    wait.ready = [semaphore = semaphores[i], value = ValueOf(*semaphores[i], params[i].params.fence.value)] {
+    wait.ready = [semaphore = semaphores[i],
+                  value = ValueOf(*semaphores[i], params[i].params.fence.value)] {
       if (semaphore->timeline) return semaphore->value.load() >= value;
       std::uint64_t signalled = 1;
       return semaphore->value.compare_exchange_strong(signalled, 0);
@@ -68,7 +75,8 @@ CUresult WaitForSemaphores(Stream& stream, const std::vector<CUexternalSemaphore
 
 using namespace tessera::sim;
 
-SIM_API(cuImportExternalSemaphore)(CUexternalSemaphore* handle, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC* desc) {
+SIM_API(cuImportExternalSemaphore)(CUexternalSemaphore* handle,
+                                   const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC* desc) {
   Context* context = nullptr;
   SIM_TRY(CurrentContext(&context));
   if (handle == nullptr || desc == nullptr || desc->flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -91,12 +99,13 @@ SIM_API(cuImportExternalSemaphore)(CUexternalSemaphore* handle, const CUDA_EXTER
 }
 
 SIM_API(cuDestroyExternalSemaphore)(CUexternalSemaphore handle) {
-  return RemoveHandle<ExternalSemaphore>(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return RemoveHandle<ExternalSemaphore>(handle) != nullptr ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_HANDLE;
 }
 
 SIM_API(cuSignalExternalSemaphoresAsync)(const CUexternalSemaphore* handles,
-                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS* params, unsigned count,
-                                         CUstream stream_handle) {
+                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS* params,
+                                         unsigned count, CUstream stream_handle) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(stream_handle, &stream));
   if (handles == nullptr || params == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -112,8 +121,8 @@ SIM_API(cuSignalExternalSemaphoresAsync)(const CUexternalSemaphore* handles,
 }
 
 SIM_API(cuWaitExternalSemaphoresAsync)(const CUexternalSemaphore* handles,
-                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS* params, unsigned count,
-                                       CUstream stream_handle) {
+                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS* params,
+                                       unsigned count, CUstream stream_handle) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(stream_handle, &stream));
   if (handles == nullptr || params == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;

@@ -34,7 +34,8 @@ struct MemoryTicket {
 constexpr std::uint32_t kMemoryMagic = 0x4D495354;  // "TSIM"
 static_assert(sizeof(MemoryTicket) <= CU_IPC_HANDLE_SIZE);
 
-// Ranges opened here, by the ticket's (pid, id) and the context: opening twice gives the same address.
+// Ranges opened here, by the ticket's (pid, id) and the context: opening twice gives the same
+// address.
 struct Opened {
   Range* range;
   std::uint64_t offset;
@@ -56,7 +57,9 @@ bool CopyPages(const Range& range, int file) {
     for (std::uint64_t i = 0; i < bytes / kPage; ++i) {
       if (!(resident[i] & 1)) continue;
       const std::uint64_t offset = at + i * kPage;
-      if (pwrite(file, reinterpret_cast<void*>(range.base + offset), kPage, static_cast<off_t>(offset)) != static_cast<ssize_t>(kPage)) return false;
+      if (pwrite(file, reinterpret_cast<void*>(range.base + offset), kPage,
+                 static_cast<off_t>(offset)) != static_cast<ssize_t>(kPage))
+        return false;
     }
   }
   return true;
@@ -75,7 +78,12 @@ std::uint64_t StartTicks(int pid) {
   text[size] = '\0';
   const char* after = std::strrchr(text, ')');  // the command may hold anything
   unsigned long long ticks = 0;
-  if (!after || std::sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ticks) != 1) return 0;
+  if (!after ||
+      std::sscanf(
+          after + 1,
+          " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+          &ticks) != 1)
+    return 0;
   return ticks;
 }
 
@@ -85,7 +93,8 @@ int ShareRange(Range& range) {
   const int file = memfd_create("tessera-sim-ipc", MFD_CLOEXEC);
   if (file < 0) return -1;
   if (ftruncate(file, static_cast<off_t>(range.bytes)) != 0 || !CopyPages(range, file) ||
-      mmap(reinterpret_cast<void*>(range.base), range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+      mmap(reinterpret_cast<void*>(range.base), range.bytes, PROT_READ | PROT_WRITE,
+           MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
     close(file);
     return -1;
   }
@@ -101,15 +110,17 @@ void ForgetExport(Range& range) {
     close(found->second);
     Files().erase(found);
   }
-  if (range.kind == RangeKind::kImported) std::erase_if(OpenHandles(), [&](const auto& entry) { return entry.second.range == &range; });
+  if (range.kind == RangeKind::kImported)
+    std::erase_if(OpenHandles(), [&](const auto& entry) { return entry.second.range == &range; });
 }
 
-CUresult MapForeign(Context& context, RangeKind kind, int pid, std::uint64_t start_ticks, int descriptor, std::uint64_t bytes, int card, Range** made) {
+CUresult MapForeign(Context& context, RangeKind kind, int pid, std::uint64_t start_ticks,
+                    int descriptor, std::uint64_t bytes, int card, Range** made) {
   if (!bytes || bytes % kUnit || StartTicks(pid) != start_ticks) return CUDA_ERROR_INVALID_VALUE;
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);
   const int file = open(path, O_RDWR | O_CLOEXEC);
-  struct stat info {};
+  struct stat info{};
   if (file < 0 || fstat(file, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes) {
     if (file >= 0) close(file);
     return CUDA_ERROR_MAP_FAILED;
@@ -117,7 +128,8 @@ CUresult MapForeign(Context& context, RangeKind kind, int pid, std::uint64_t sta
   if (!context.memory) context.memory = new (std::nothrow) ContextMemory;
   auto* range = new (std::nothrow) Range;
   const std::uint64_t base = range && context.memory ? TakeAddresses(bytes) : 0;
-  if (!base || mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+  if (!base || mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
     if (base) GiveAddresses(base, bytes, true);
     delete range;
     close(file);
@@ -149,7 +161,8 @@ CUresult Open(CUdeviceptr* pointer, const CUipcMemHandle& handle, unsigned flags
   MemoryTicket ticket;
   std::memcpy(&ticket, handle.reserved, sizeof ticket);
   if (ticket.magic != kMemoryMagic) return CUDA_ERROR_INVALID_VALUE;
-  if (ticket.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // documented: not in the process that made it
+  if (ticket.pid == getpid())
+    return CUDA_ERROR_INVALID_CONTEXT;  // documented: not in the process that made it
   if (!DeviceOfCard(ticket.card)) return CUDA_ERROR_INVALID_DEVICE;
   MemoryLock lock;
   const OpenKey key{{ticket.pid, ticket.id}, context};
@@ -160,7 +173,8 @@ CUresult Open(CUdeviceptr* pointer, const CUipcMemHandle& handle, unsigned flags
     return CUDA_SUCCESS;
   }
   Range* range = nullptr;
-  SIM_TRY(MapForeign(*context, RangeKind::kImported, ticket.pid, ticket.start_ticks, ticket.descriptor, ticket.bytes, ticket.card, &range));
+  SIM_TRY(MapForeign(*context, RangeKind::kImported, ticket.pid, ticket.start_ticks,
+                     ticket.descriptor, ticket.bytes, ticket.card, &range));
   if (ticket.offset >= ticket.bytes || ticket.size > ticket.bytes - ticket.offset) {
     EndImported(*range);
     return CUDA_ERROR_INVALID_VALUE;
@@ -180,20 +194,26 @@ SIM_API(cuIpcGetMemHandle)(CUipcMemHandle* handle, CUdeviceptr pointer) {
   SIM_TRY(CurrentContext(&context));
   MemoryLock lock;
   PointerInfo info;
-  if (!FindPointerLocked(pointer, &info) || !info.range || (info.range->kind != RangeKind::kBlock && info.range->kind != RangeKind::kLarge))
+  if (!FindPointerLocked(pointer, &info) || !info.range ||
+      (info.range->kind != RangeKind::kBlock && info.range->kind != RangeKind::kLarge))
     return CUDA_ERROR_INVALID_VALUE;
   const int file = ShareRange(*info.range);
   if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (info.dirty) *info.dirty = 1;
-  const MemoryTicket ticket{kMemoryMagic, getpid(),          StartTicks(getpid()), file,   info.range->card, info.base - info.range->base,
+  const MemoryTicket ticket{kMemoryMagic, getpid(),          StartTicks(getpid()),
+                            file,         info.range->card,  info.base - info.range->base,
                             info.size,    info.range->bytes, info.id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle->reserved, &ticket, sizeof ticket);
   return CUDA_SUCCESS;
 }
 
-SIM_API(cuIpcOpenMemHandle_v2)(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) { return Open(pointer, handle, flags); }
-SIM_API(cuIpcOpenMemHandle)(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) { return Open(pointer, handle, flags); }
+SIM_API(cuIpcOpenMemHandle_v2)(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
+  return Open(pointer, handle, flags);
+}
+SIM_API(cuIpcOpenMemHandle)(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
+  return Open(pointer, handle, flags);
+}
 
 SIM_API(cuIpcCloseMemHandle)(CUdeviceptr pointer) {
   Context* context = nullptr;

@@ -18,7 +18,8 @@ constinit std::size_t slab_left = 0;
 
 Block* NewBookkeeping() {
   if (slab_left == 0) {
-    void* pages = mmap(nullptr, kSlab * sizeof(Block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* pages = mmap(nullptr, kSlab * sizeof(Block), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
     slab = static_cast<Block*>(pages);
     slab_left = kSlab;
@@ -28,7 +29,8 @@ Block* NewBookkeeping() {
 }
 
 int OrderFor(std::uint64_t size) {
-  const std::uint64_t leaves = (std::max<std::uint64_t>(size, 1) + (1 << kLeafShift) - 1) >> kLeafShift;
+  const std::uint64_t leaves =
+      (std::max<std::uint64_t>(size, 1) + (1 << kLeafShift) - 1) >> kLeafShift;
   return std::bit_width(leaves - 1);
 }
 
@@ -41,7 +43,8 @@ void MarkFree(Block& block, int order, std::uint32_t position) {
 void MarkTaken(Block& block, int order, std::uint32_t position) {
   std::uint64_t& bits = block.free_bits[order][position / 64];
   if ((bits &= ~(std::uint64_t{1} << position % 64))) return;
-  if ((block.free_words[order] &= ~(std::uint64_t{1} << position / 64)) == 0) block.free_orders &= ~(1u << order);
+  if ((block.free_words[order] &= ~(std::uint64_t{1} << position / 64)) == 0)
+    block.free_orders &= ~(1u << order);
 }
 
 bool IsFree(const Block& block, int order, std::uint32_t position) {
@@ -50,7 +53,8 @@ bool IsFree(const Block& block, int order, std::uint32_t position) {
 
 void Unlink(BlockBuckets& buckets, Block& block) {
   if (block.bucket < 0) return;
-  (block.bucket_previous ? block.bucket_previous->bucket_next : buckets.heads[block.bucket]) = block.bucket_next;
+  (block.bucket_previous ? block.bucket_previous->bucket_next : buckets.heads[block.bucket]) =
+      block.bucket_next;
   if (block.bucket_next) block.bucket_next->bucket_previous = block.bucket_previous;
   block.bucket = -1;
 }
@@ -107,7 +111,8 @@ std::uint64_t TakeSmall(BlockBuckets& buckets, std::uint64_t size) {
   else
     index = ++block->pieces_used;
   block->piece_at[leaf] = index;
-  block->pieces[index - 1] = {NextBufferId(), static_cast<std::uint32_t>(size), 0, static_cast<std::uint8_t>(order), 0};
+  block->pieces[index - 1] = {NextBufferId(), static_cast<std::uint32_t>(size), 0,
+                              static_cast<std::uint8_t>(order), 0};
   ++block->live;
   Rebucket(buckets, *block);
   return block->base + (std::uint64_t{leaf} << kLeafShift);
@@ -155,7 +160,9 @@ Piece FindPiece(Block& block, std::uint64_t address) {
     const std::uint32_t start = leaf >> order << order;
     if (block.piece_at[start] == 0) continue;
     BlockPiece& piece = block.pieces[block.piece_at[start] - 1];
-    if ((leaf - start) >> piece.order == 0) return {block.base + (std::uint64_t{start} << kLeafShift), piece.size, piece.id, &piece.dirty};
+    if ((leaf - start) >> piece.order == 0)
+      return {block.base + (std::uint64_t{start} << kLeafShift), piece.size, piece.id,
+              &piece.dirty};
   }
   return {0, 0, 0, nullptr};
 }

@@ -67,7 +67,8 @@ TEST_F(SmallBlocks, FindEveryByteOfEveryPiece) {
     if (!address) continue;
     auto next = live.lower_bound(address);
     ASSERT_TRUE(next == live.end() || address + size <= next->first);
-    ASSERT_TRUE(next == live.begin() || std::prev(next)->first + std::prev(next)->second <= address);
+    ASSERT_TRUE(next == live.begin() ||
+                std::prev(next)->first + std::prev(next)->second <= address);
     live[address] = size;
     auto& block = static_cast<Block&>(*FindRange(address + size - 1));
     const Piece piece = FindPiece(block, address + random() % size);
@@ -90,7 +91,8 @@ TEST_F(SmallBlocks, ReservationsKeepAwayFromOpenAddresses) {
   *reinterpret_cast<int*>(open) = 1;
   const std::uint64_t reserved = ReserveAddresses(5 * kUnit, 0, 0);
   EXPECT_GT(reserved, open + 3 * kUnit);
-  const std::uint64_t elsewhere = ReserveAddresses(kUnit, 0, reserved + kUnit);  // taken: any other place
+  const std::uint64_t elsewhere =
+      ReserveAddresses(kUnit, 0, reserved + kUnit);  // taken: any other place
   EXPECT_NE(elsewhere, 0u);
   EXPECT_TRUE(elsewhere + kUnit <= reserved || elsewhere >= reserved + 5 * kUnit);
   GiveAddresses(elsewhere, kUnit, true);

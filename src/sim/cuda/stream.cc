@@ -17,7 +17,8 @@ namespace tessera::sim {
 
 namespace {
 
-std::atomic<std::uint64_t> next_stream_id{3};  // 1 and 2 are the legacy and per-thread streams' numbers
+std::atomic<std::uint64_t> next_stream_id{
+    3};  // 1 and 2 are the legacy and per-thread streams' numbers
 
 std::uint32_t ThreadId() {
   thread_local constinit std::uint32_t id = 0;
@@ -82,7 +83,8 @@ CUresult FindStream(CUstream handle, Stream** stream) {
   return Usable(*(*stream)->context);
 }
 
-CUresult MakeStream(Context& context, unsigned flags, int priority, GreenContext* green, CUstream* handle) {
+CUresult MakeStream(Context& context, unsigned flags, int priority, GreenContext* green,
+                    CUstream* handle) {
   if (handle == nullptr || (flags & ~CU_STREAM_NON_BLOCKING) != 0) return CUDA_ERROR_INVALID_VALUE;
   auto* stream = new Stream;
   stream->context = &context;
@@ -120,7 +122,8 @@ void EndStreamsOf(Context& context) {
   }
   for (Stream* stream : streams) {
     if (stream->handle != nullptr) RemoveHandle<Stream>(stream->handle);
-    // Per-thread streams may be in another thread's cache, which looks at the context's id only: they stay.
+    // Per-thread streams may be in another thread's cache, which looks at the context's id only:
+    // they stay.
     if (stream->owner_thread.load() == 0) DestroyStream(*stream);
   }
   std::lock_guard lock(WorkMutex());
@@ -141,10 +144,13 @@ SIM_API(cuStreamCreateWithPriority)(CUstream* handle, unsigned flags, int priori
   return MakeStream(*context, flags, priority, nullptr, handle);
 }
 
-SIM_API(cuStreamCreate)(CUstream* handle, unsigned flags) { return impl_cuStreamCreateWithPriority(handle, flags, 0); }
+SIM_API(cuStreamCreate)(CUstream* handle, unsigned flags) {
+  return impl_cuStreamCreateWithPriority(handle, flags, 0);
+}
 
 SIM_API(cuStreamDestroy_v2)(CUstream handle) {
-  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+    return CUDA_ERROR_INVALID_HANDLE;
   Stream* stream = Find<Stream>(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   DropFromCapture(*stream);
@@ -252,7 +258,8 @@ SIM_API(cuStreamGetAttribute)(CUstream handle, CUstreamAttrID id, CUstreamAttrVa
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-      if (stream->attributes.size() <= static_cast<std::size_t>(id)) value->memSyncDomainMap.remote = 1;
+      if (stream->attributes.size() <= static_cast<std::size_t>(id))
+        value->memSyncDomainMap.remote = 1;
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
@@ -274,7 +281,8 @@ SIM_API(cuStreamSetAttribute)(CUstream handle, CUstreamAttrID id, const CUstream
       return CUDA_ERROR_INVALID_VALUE;
   }
   std::lock_guard lock(WorkMutex());
-  if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) stream->priority = std::clamp(value->priority, kGreatestPriority, kLeastPriority);
+  if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+    stream->priority = std::clamp(value->priority, kGreatestPriority, kLeastPriority);
   if (stream->attributes.size() <= static_cast<std::size_t>(id)) stream->attributes.resize(id + 1);
   stream->attributes[id] = *value;
   return CUDA_SUCCESS;
@@ -292,7 +300,8 @@ SIM_API(cuStreamCopyAttributes)(CUstream to, CUstream from) {
 SIM_API(cuStreamAttachMemAsync)(CUstream handle, CUdeviceptr pointer, std::size_t, unsigned flags) {
   Stream* stream = nullptr;
   SIM_TRY(FindStream(handle, &stream));
-  if (pointer == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST && flags != CU_MEM_ATTACH_SINGLE)) {
+  if (pointer == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+                       flags != CU_MEM_ATTACH_SINGLE)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (Capturing(*stream)) return RefuseCaptured(*stream);

@@ -1,4 +1,5 @@
-// Several processes on one card. No test here calls the driver in the parent: children of a process that did may not.
+// Several processes on one card. No test here calls the driver in the parent: children of a process
+// that did may not.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,7 +16,8 @@ bool Begin(CUfunction* function) {
   CUcontext context{};
   CUmodule module{};
   return cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
-         cuCtxSetCurrent(context) == CUDA_SUCCESS && cuModuleLoadData(&module, kTestPtx) == CUDA_SUCCESS &&
+         cuCtxSetCurrent(context) == CUDA_SUCCESS &&
+         cuModuleLoadData(&module, kTestPtx) == CUDA_SUCCESS &&
          cuModuleGetFunction(function, module, "k100us") == CUDA_SUCCESS;
 }
 
@@ -26,7 +28,8 @@ TEST(StreamProcessesTest, TwoProcessesShareACardBySlices) {
     CUfunction function{};
     if (!Begin(&function)) return false;
     for (int i = 0; i < 500; ++i) {
-      if (cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr) != CUDA_SUCCESS) return false;
+      if (cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr) != CUDA_SUCCESS)
+        return false;
     }
     return cuCtxSynchronize() == CUDA_SUCCESS;
   };
@@ -54,7 +57,8 @@ TEST(StreamProcessesTest, EventOfAnotherProcessIsWaitedFor) {
     setenv("TESSERA_SIM_KERNELS", "k100us:50000", 1);
     CUfunction function{};
     CUevent event{};
-    if (!Begin(&function) || cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
+    if (!Begin(&function) ||
+        cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
         cuIpcGetEventHandle(&shared->handle, event) != CUDA_SUCCESS ||
         cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr) != CUDA_SUCCESS ||
         cuEventRecord(event, nullptr) != CUDA_SUCCESS) {
@@ -67,12 +71,15 @@ TEST(StreamProcessesTest, EventOfAnotherProcessIsWaitedFor) {
     CUfunction function{};
     CUevent event{};
     CUstream stream{};
-    if (!Begin(&function) || !reached(1) || cuIpcOpenEventHandle(&event, shared->handle) != CUDA_SUCCESS ||
+    if (!Begin(&function) || !reached(1) ||
+        cuIpcOpenEventHandle(&event, shared->handle) != CUDA_SUCCESS ||
         cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-        cuStreamWaitEvent(stream, event, 0) != CUDA_SUCCESS || cuStreamSynchronize(stream) != CUDA_SUCCESS) {
+        cuStreamWaitEvent(stream, event, 0) != CUDA_SUCCESS ||
+        cuStreamSynchronize(stream) != CUDA_SUCCESS) {
       return false;
     }
-    const bool done = cuEventQuery(event) == CUDA_SUCCESS && cuEventSynchronize(event) == CUDA_SUCCESS;
+    const bool done =
+        cuEventQuery(event) == CUDA_SUCCESS && cuEventSynchronize(event) == CUDA_SUCCESS;
     shared->stage = 2;
     return done;
   });

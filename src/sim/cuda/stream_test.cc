@@ -53,7 +53,8 @@ TEST_F(StreamTest, LaunchBlocksWhenTheQueueIsFull) {
   std::thread launcher([&] {
     cuCtxSetCurrent(context_);
     for (int i = 0; i < depth + 10; ++i) {
-      if (cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == CUDA_SUCCESS) launched.fetch_add(1);
+      if (cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == CUDA_SUCCESS)
+        launched.fetch_add(1);
     }
   });
   while (launched.load() < depth - 1) std::this_thread::yield();
@@ -70,7 +71,8 @@ TEST_F(StreamTest, LaunchBlocksBehindRunningKernelsToo) {
   const int depth = static_cast<int>(Node()->costs.launch_queue_depth);
   Launch("k5ms", stream);
   for (int i = 1; i < depth; ++i) Launch("empty", stream);
-  // The place of the first kernel is needed now: this call returns when that kernel, and so the others, are done.
+  // The place of the first kernel is needed now: this call returns when that kernel, and so the
+  // others, are done.
   Launch("empty", stream);
   EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(stream));
 }
@@ -140,7 +142,8 @@ TEST_F(StreamTest, HostFunctionIsNotEarly) {
   std::uint64_t ran_ns = 0;
   const std::uint64_t begun = NowNs();
   Launch("k5ms", stream);
-  OK(cuLaunchHostFunc(stream, [](void* data) { *static_cast<std::uint64_t*>(data) = NowNs(); }, &ran_ns));
+  OK(cuLaunchHostFunc(
+      stream, [](void* data) { *static_cast<std::uint64_t*>(data) = NowNs(); }, &ran_ns));
   OK(cuStreamSynchronize(stream));
   EXPECT_GE(ran_ns, begun + 5'000'000);
 }
@@ -185,7 +188,8 @@ TEST_F(StreamTest, WriteIsSeenAtItsTimeAndLetsAnotherStreamGo) {
   const CUstream writer = Stream(CU_STREAM_NON_BLOCKING), waiter = Stream(CU_STREAM_NON_BLOCKING);
   const CUdeviceptr flag = Word(0);
   const CUevent released = Event();
-  for (int i = 0; i < 20; ++i) Launch("k5ms", writer);  // longer than a sanitizer takes to the query below
+  for (int i = 0; i < 20; ++i)
+    Launch("k5ms", writer);  // longer than a sanitizer takes to the query below
   OK(cuStreamWriteValue32_v2(writer, flag, 9, 0));
   OK(cuStreamWaitValue32_v2(waiter, flag, 9, CU_STREAM_WAIT_VALUE_EQ));
   OK(cuEventRecord(released, waiter));

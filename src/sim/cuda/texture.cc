@@ -32,12 +32,17 @@ CUresult CheckResource(const CUDA_RESOURCE_DESC& resource) {
     case CU_RESOURCE_TYPE_ARRAY:
       return Find<Array>(resource.res.array.hArray) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-      return Find<Mipmap>(resource.res.mipmap.hMipmappedArray) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+      return Find<Mipmap>(resource.res.mipmap.hMipmappedArray) ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_INVALID_HANDLE;
     case CU_RESOURCE_TYPE_LINEAR:
-      return resource.res.linear.sizeInBytes && FindPointer(resource.res.linear.devPtr, &info) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      return resource.res.linear.sizeInBytes && FindPointer(resource.res.linear.devPtr, &info)
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
     case CU_RESOURCE_TYPE_PITCH2D:
-      return resource.res.pitch2D.width && resource.res.pitch2D.height && FindPointer(resource.res.pitch2D.devPtr, &info) ? CUDA_SUCCESS
-                                                                                                                          : CUDA_ERROR_INVALID_VALUE;
+      return resource.res.pitch2D.width && resource.res.pitch2D.height &&
+                     FindPointer(resource.res.pitch2D.devPtr, &info)
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -74,9 +79,11 @@ void EndTexturesOf(Context& context) {
 
 using namespace tessera::sim;
 
-SIM_API(cuTexObjectCreate)(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* texture, const CUDA_RESOURCE_VIEW_DESC* view) {
+SIM_API(cuTexObjectCreate)(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
+                           const CUDA_TEXTURE_DESC* texture, const CUDA_RESOURCE_VIEW_DESC* view) {
   if (!handle || !resource || !texture) return CUDA_ERROR_INVALID_VALUE;
-  const bool array = resource->resType == CU_RESOURCE_TYPE_ARRAY || resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+  const bool array = resource->resType == CU_RESOURCE_TYPE_ARRAY ||
+                     resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
   if (view && !array) return CUDA_ERROR_INVALID_VALUE;
   TextureObject* object = nullptr;
   SIM_TRY(Make(*resource, &object));
@@ -112,7 +119,8 @@ SIM_API(cuTexObjectGetResourceViewDesc)(CUDA_RESOURCE_VIEW_DESC* view, CUtexObje
 }
 
 SIM_API(cuSurfObjectCreate)(CUsurfObject* handle, const CUDA_RESOURCE_DESC* resource) {
-  if (!handle || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY)
+    return CUDA_ERROR_INVALID_VALUE;
   const Array* array = Find<Array>(resource->res.array.hArray);
   if (!array) return CUDA_ERROR_INVALID_HANDLE;
   if (!(array->descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST)) return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,5 @@
-// Texture and surface objects: descriptions that programs make, ask back and destroy. Nothing samples them.
+// Texture and surface objects: descriptions that programs make, ask back and destroy. Nothing
+// samples them.
 #pragma once
 
 #include "sim/cuda/context.h"

@@ -16,9 +16,11 @@
 namespace tessera::sim {
 namespace {
 
-// Look of a stream's wait at its word, and cost of a write: 1-2 us on cards (figures of stream memory operations).
+// Look of a stream's wait at its word, and cost of a write: 1-2 us on cards (figures of stream
+// memory operations).
 constexpr std::uint64_t kLookNs = 1'000;
-// How often the simulator's thread looks at words that another process or the host may change; grows to the last.
+// How often the simulator's thread looks at words that another process or the host may change;
+// grows to the last.
 constexpr std::uint64_t kFirstPollNs = 2'000, kLastPollNs = 200'000;
 
 struct Timer {
@@ -32,12 +34,12 @@ struct Timer {
 
 struct Engine_ {
   std::mutex mutex;
-  std::condition_variable changed;       // something ended, resolved or was taken from a queue
-  std::condition_variable worker;        // something for the simulator's thread
+  std::condition_variable changed;  // something ended, resolved or was taken from a queue
+  std::condition_variable worker;   // something for the simulator's thread
   bool worker_started = false;
-  bool worker_wanted = false;            // work since the thread last looked
-  std::vector<Stream*> held;             // streams with waiting work
-  std::priority_queue<Timer> timers;     // effects at their time
+  bool worker_wanted = false;         // work since the thread last looked
+  std::vector<Stream*> held;          // streams with waiting work
+  std::priority_queue<Timer> timers;  // effects at their time
   std::uint64_t timer_sequence = 0;
   int timers_running = 0;
 };
@@ -51,7 +53,8 @@ using Lock = std::unique_lock<std::mutex>;
 
 std::uint64_t QueueDepth() {
   const NodeState* node = Node();
-  return node != nullptr && node->costs.launch_queue_depth > 0 ? node->costs.launch_queue_depth : 1024;
+  return node != nullptr && node->costs.launch_queue_depth > 0 ? node->costs.launch_queue_depth
+                                                               : 1024;
 }
 
 void WorkerLoop();
@@ -107,11 +110,13 @@ void Resolve(Moment& moment, std::uint64_t when_ns, std::uint64_t effects_ns) {
 // Point whose pending moment, if already resolved, is folded into its times.
 Point Folded(const Point& point) {
   if (point.pending == nullptr || !point.pending->known) return point;
-  return {std::max(point.when_ns, point.pending->when_ns), std::max(point.effects_ns, point.pending->effects_ns), nullptr};
+  return {std::max(point.when_ns, point.pending->when_ns),
+          std::max(point.effects_ns, point.pending->effects_ns), nullptr};
 }
 
 Point TailLocked(Stream& stream) {
-  Point tail{stream.busy_until_ns.load(std::memory_order_relaxed), stream.effects_until_ns, nullptr};
+  Point tail{stream.busy_until_ns.load(std::memory_order_relaxed), stream.effects_until_ns,
+             nullptr};
   if (!stream.waiting.empty()) tail.pending = stream.last;
   return tail;
 }
@@ -144,7 +149,8 @@ void AddBarrier(Stream& stream, Work& work) {
     work.not_before_ns = std::max(work.not_before_ns, all.blocking_tail_ns);
     stream.effects_until_ns = std::max(stream.effects_until_ns, all.blocking_effects_ns);
     for (Stream* other : E().held) {
-      if (other->context == stream.context && Blocking(*other)) work.after.push_back(TailLocked(*other));
+      if (other->context == stream.context && Blocking(*other))
+        work.after.push_back(TailLocked(*other));
     }
   } else {
     Point legacy = TailLocked(all);
@@ -172,16 +178,19 @@ bool FoldAfter(Stream& stream, Work& work) {
 
 std::uint64_t TakeEngine(const Stream& stream, const Work& work, std::uint64_t start_ns) {
   if (work.engine == EngineKind::kNone || work.duration_ns == 0) return start_ns + work.duration_ns;
-  return SubmitWork(stream.context->card, static_cast<int>(work.engine), start_ns, work.duration_ns);
+  return SubmitWork(stream.context->card, static_cast<int>(work.engine), start_ns,
+                    work.duration_ns);
 }
 
-// Looks at the first of the stream's waiting works. True when it was ended; else `wake_ns` may be lowered.
+// Looks at the first of the stream's waiting works. True when it was ended; else `wake_ns` may be
+// lowered.
 bool RunFirst(Stream& stream, Lock& lock, std::uint64_t poll_ns, std::uint64_t& wake_ns) {
   if (stream.running) return false;
   Work& work = *stream.waiting.front();
   if (!FoldAfter(stream, work)) return false;
   const std::uint64_t now = NowNs();
-  const std::uint64_t start = std::max({stream.busy_until_ns.load(std::memory_order_relaxed), work.not_before_ns});
+  const std::uint64_t start =
+      std::max({stream.busy_until_ns.load(std::memory_order_relaxed), work.not_before_ns});
   std::uint64_t end = start;
   if (work.ready || work.at_its_time || work.host_function) {
     if (now < start) {
@@ -207,7 +216,8 @@ bool RunFirst(Stream& stream, Lock& lock, std::uint64_t poll_ns, std::uint64_t& 
     if (work.host_function) end = NowNs();
   }
   SetTail(stream, end);
-  Resolve(*work.done, stream.busy_until_ns.load(std::memory_order_relaxed), stream.effects_until_ns);
+  Resolve(*work.done, stream.busy_until_ns.load(std::memory_order_relaxed),
+          stream.effects_until_ns);
   stream.waiting.pop_front();
   if (stream.waiting.empty()) {
     stream.last = nullptr;
@@ -280,10 +290,12 @@ CUresult Submit(Stream& stream, Work work, Point* done) {
   AddBarrier(stream, work);
   const bool known = FoldAfter(stream, work);
   const std::uint64_t now = NowNs();
-  const std::uint64_t start = std::max({stream.busy_until_ns.load(std::memory_order_relaxed), work.not_before_ns, now});
+  const std::uint64_t start =
+      std::max({stream.busy_until_ns.load(std::memory_order_relaxed), work.not_before_ns, now});
 
   if (known && stream.waiting.empty() && !work.host_function) {
-    bool direct = !work.ready && (!work.effect || work.at_its_time || stream.effects_until_ns <= now);
+    bool direct =
+        !work.ready && (!work.effect || work.at_its_time || stream.effects_until_ns <= now);
     std::uint64_t end = 0;
     if (work.ready && start <= now && work.ready()) {
       end = start + kLookNs;
@@ -412,7 +424,8 @@ ContextStreams& StreamsOf(Context& context) {
   return *static_cast<ContextStreams*>(known);
 }
 
-CUresult Enqueue(Stream& stream, EngineKind engine, std::uint64_t duration_ns, std::function<void()> effect) {
+CUresult Enqueue(Stream& stream, EngineKind engine, std::uint64_t duration_ns,
+                 std::function<void()> effect) {
   if (const CUresult refused = RefuseLegacyCapture(stream); refused != CUDA_SUCCESS) return refused;
   Work work;
   work.engine = engine;

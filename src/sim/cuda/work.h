@@ -1,12 +1,14 @@
 // The engine behind streams: what is on them, when it ends, and when its effects happen.
 //
-// Two ways through: a stream whose earlier work has known ends takes new work at once: its times are drawn from the
-// card's engines (SubmitWork, shared by all processes) and its effect on memory happens at submission, in order. A stream
-// that waits for memory to change or for a host function holds its later work in a queue; one thread of the simulator,
-// started when the first such work comes, takes it from there.
+// Two ways through: a stream whose earlier work has known ends takes new work at once: its times
+// are drawn from the card's engines (SubmitWork, shared by all processes) and its effect on memory
+// happens at submission, in order. A stream that waits for memory to change or for a host function
+// holds its later work in a queue; one thread of the simulator, started when the first such work
+// comes, takes it from there.
 //
-// What others can see before a synchronisation (host functions, memory writes of streams) happens at its simulated time,
-// never before; copies, fills and kernels' host functions happen at submission or later, in stream order.
+// What others can see before a synchronisation (host functions, memory writes of streams) happens
+// at its simulated time, never before; copies, fills and kernels' host functions happen at
+// submission or later, in stream order.
 //
 // Thread safety: all functions may be called from any thread; effects run without locks.
 // Invariants:
@@ -42,15 +44,16 @@ struct Work {
   EngineKind engine = EngineKind::kNone;
   std::uint64_t duration_ns = 0;
   std::function<void()> effect;
-  bool at_its_time = false;    // the effect is not to be seen before its simulated time
-  bool host_function = false;  // runs on the simulator's thread, takes the time that it takes
+  bool at_its_time = false;     // the effect is not to be seen before its simulated time
+  bool host_function = false;   // runs on the simulator's thread, takes the time that it takes
   std::function<bool()> ready;  // looked at from its turn on until it says yes
   std::vector<Point> after;
   std::uint64_t not_before_ns = 0;
   std::shared_ptr<Moment> done;  // set by Submit
 };
 
-// Puts work at the end of a stream; `done` (may be null) becomes its end. Blocks while the queue is full.
+// Puts work at the end of a stream; `done` (may be null) becomes its end. Blocks while the queue is
+// full.
 CUresult Submit(Stream& stream, Work work, Point* done = nullptr);
 
 // The end of everything that is on the stream now.

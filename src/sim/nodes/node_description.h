@@ -1,4 +1,5 @@
-// What a node file says, read strictly. See README.md of this folder for the format, *.yaml for examples.
+// What a node file says, read strictly. See README.md of this folder for the format, *.yaml for
+// examples.
 #pragma once
 
 #include <string>

@@ -19,9 +19,11 @@ TEST(Presets, AllAreLegal) {
 }
 
 TEST(Presets, HaveTheSizesPeopleSee) {
-  const std::pair<const char*, std::uint64_t> sizes[] = {{"a10g", 23'028}, {"t4", 15'360},      {"l4", 23'034},
-                                                         {"a100-80", 81'920}, {"h100-80", 81'559}, {"rtx4050", 6'141}};
-  for (const auto& [name, mib] : sizes) EXPECT_EQ(LoadNode(name)->specs[0].memory_bytes, mib * kMiB) << name;
+  const std::pair<const char*, std::uint64_t> sizes[] = {{"a10g", 23'028},    {"t4", 15'360},
+                                                         {"l4", 23'034},      {"a100-80", 81'920},
+                                                         {"h100-80", 81'559}, {"rtx4050", 6'141}};
+  for (const auto& [name, mib] : sizes)
+    EXPECT_EQ(LoadNode(name)->specs[0].memory_bytes, mib * kMiB) << name;
   const Result<NodeDescription> eight = LoadNode("node-8xa100");
   EXPECT_EQ(eight->card_count, 8u);
   EXPECT_EQ(eight->specs[0].nvlink_count, 12u);
@@ -77,35 +79,46 @@ TEST_P(BadNode, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     All, BadNode,
     ::testing::Values(
-        Bad{"", "the file must be a map"}, Bad{"[1, 2]", "the file must be a map"}, Bad{"cards: {", "not YAML"},
-        Bad{"seed: 1", "cards: a list of at least one card"}, Bad{"cards: []", "cards: a list of at least one card"},
-        Bad{"cards: [a10g]", "cards[0] must be a map"}, Bad{"card: [{count: 1}]", "unknown field 'card'"},
+        Bad{"", "the file must be a map"}, Bad{"[1, 2]", "the file must be a map"},
+        Bad{"cards: {", "not YAML"}, Bad{"seed: 1", "cards: a list of at least one card"},
+        Bad{"cards: []", "cards: a list of at least one card"},
+        Bad{"cards: [a10g]", "cards[0] must be a map"},
+        Bad{"card: [{count: 1}]", "unknown field 'card'"},
         Bad{"cards: [{memory: 5}]", "unknown field 'cards[0].memory'"},
         Bad{"cards: [{count: 1, count: 2}]", "cards[0].count: given twice"},
         Bad{"seed: 1\nseed: 2\ncards: [{count: 1}]", "seed: given twice"},
-        Bad{"cards: [{memory_mib: -1}]", "cards[0].memory_mib: '-1' is not legal: a whole number from 64"},
+        Bad{"cards: [{memory_mib: -1}]",
+            "cards[0].memory_mib: '-1' is not legal: a whole number from 64"},
         Bad{"cards: [{memory_mib: 0}]", "cards[0].memory_mib: '0'"},
         Bad{"cards: [{memory_mib: 1.5}]", "cards[0].memory_mib: '1.5'"},
         Bad{"cards: [{memory_mib: 8GiB}]", "cards[0].memory_mib: '8GiB'"},
-        Bad{"cards: [{memory_mib: 99999999999999999999}]", "cards[0].memory_mib: '99999999999999999999'"},
+        Bad{"cards: [{memory_mib: 99999999999999999999}]",
+            "cards[0].memory_mib: '99999999999999999999'"},
         Bad{"cards: [{memory_mib: [1]}]", "cards[0].memory_mib"},
         Bad{"cards: [{memory_mib: 1000, reserved_mib: 1001}]", "cards[0].reserved_mib: '1001'"},
-        Bad{"cards: [{count: 17}]", "cards[0].count: '17'"}, Bad{"cards: [{count: 16}, {count: 1}]", "more than 16 cards"},
+        Bad{"cards: [{count: 17}]", "cards[0].count: '17'"},
+        Bad{"cards: [{count: 16}, {count: 1}]", "more than 16 cards"},
         Bad{"cards: [{compute_capability: 86}]", "cards[0].compute_capability: '86'"},
         Bad{"cards: [{uuid: GPU-1}]", "cards[0].uuid: 'GPU-1'"},
-        Bad{"cards: [{count: 2, uuid: GPU-01234567-89ab-cdef-0123-456789abcdef}]", "cards[0].count: '2'"},
+        Bad{"cards: [{count: 2, uuid: GPU-01234567-89ab-cdef-0123-456789abcdef}]",
+            "cards[0].count: '2'"},
         Bad{"cards: [{preset: gtx}]", "cards[0].preset: 'gtx' is not legal: one of a100-80"},
         Bad{"cards: [{ecc: yes}]", "cards[0].ecc: 'yes' is not legal: true or false"},
         Bad{"cards: [{pcie: {lanes: 16}}]", "unknown field 'cards[0].pcie.lanes'"},
         Bad{"cards: [{pcie: {bus: 1}}, {pcie: {bus: 1}}]", "pcie bus 1 is given twice"},
-        Bad{"cards: [{mig: {devices: [{profile: 1g.10gb, memory_mib: 1, sms: 1}]}}]", "capable: true"},
-        Bad{"cards: [{mig: {capable: true, devices: [{profile: 1g.10gb}]}}]", "cards[0].mig.devices[0].memory_mib"},
-        Bad{"cards: [{mig: {capable: true, devices: [{profile: big, memory_mib: 1, sms: 1}]}}]", "'big' is not legal"},
+        Bad{"cards: [{mig: {devices: [{profile: 1g.10gb, memory_mib: 1, sms: 1}]}}]",
+            "capable: true"},
+        Bad{"cards: [{mig: {capable: true, devices: [{profile: 1g.10gb}]}}]",
+            "cards[0].mig.devices[0].memory_mib"},
+        Bad{"cards: [{mig: {capable: true, devices: [{profile: big, memory_mib: 1, sms: 1}]}}]",
+            "'big' is not legal"},
         Bad{"cards: [{count: 2}]\nlinks: {all: wifi}", "links.all: 'wifi'"},
         Bad{"cards: [{count: 2}]\nlinks: {all: pcie, per_card: 4}", "links.per_card: '4'"},
         Bad{"cards: [{count: 1}]\ndriver: {cuda: thirteen}", "driver.cuda: 'thirteen'"},
         Bad{"cards: [{count: 1}]\ncosts: {pageable_permille: 0}", "costs.pageable_permille: '0'"},
-        Bad{"cards: [{name: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx}]",
+        Bad{"cards: [{name: "
+            "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+            "xxxxxxxxxxxxx}]",
             "cards[0].name"}));
 
 TEST(NodeFile, ThatIsNotThereIsNamed) {

@@ -27,11 +27,14 @@ bool ReadNumber(const std::string& text, std::uint64_t* value) {
 
 Fields::Fields(const YAML::Node& node, std::string path) : node_(node), path_(std::move(path)) {}
 
-std::string Fields::PathOf(const std::string& field) const { return path_.empty() ? field : path_ + "." + field; }
+std::string Fields::PathOf(const std::string& field) const {
+  return path_.empty() ? field : path_ + "." + field;
+}
 
 void Fields::Refuse(const std::string& field, const std::string& value, const std::string& legal) {
   if (!status_) return;
-  status_ = Fail(Code::kInvalidArgument, PathOf(field) + ": '" + value + "' is not legal: " + legal);
+  status_ =
+      Fail(Code::kInvalidArgument, PathOf(field) + ": '" + value + "' is not legal: " + legal);
 }
 
 void Fields::Take(const Status& status) {
@@ -41,7 +44,8 @@ void Fields::Take(const Status& status) {
 void Fields::Allow(std::initializer_list<std::string_view> known) {
   if (!node_.IsMap()) {
     if (status_) {
-      status_ = Fail(Code::kInvalidArgument, (path_.empty() ? "the file" : path_) + " must be a map of: " + Join(known));
+      status_ = Fail(Code::kInvalidArgument,
+                     (path_.empty() ? "the file" : path_) + " must be a map of: " + Join(known));
     }
     return;
   }
@@ -49,14 +53,18 @@ void Fields::Allow(std::initializer_list<std::string_view> known) {
   for (const auto& entry : node_) {
     const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      if (status_) status_ = Fail(Code::kInvalidArgument, "unknown field '" + PathOf(key) + "': legal are " + Join(known));
+      if (status_)
+        status_ = Fail(Code::kInvalidArgument,
+                       "unknown field '" + PathOf(key) + "': legal are " + Join(known));
     } else if (!seen.insert(key).second) {
       if (status_) status_ = Fail(Code::kInvalidArgument, PathOf(key) + ": given twice");
     }
   }
 }
 
-bool Fields::Has(const char* field) const { return node_.IsMap() && node_[field].IsDefined() && !node_[field].IsNull(); }
+bool Fields::Has(const char* field) const {
+  return node_.IsMap() && node_[field].IsDefined() && !node_[field].IsNull();
+}
 YAML::Node Fields::Child(const char* field) const { return node_[field]; }
 
 std::string Fields::Scalar(const char* field, const char* legal) {
@@ -66,9 +74,11 @@ std::string Fields::Scalar(const char* field, const char* legal) {
   return "";
 }
 
-void Fields::Number(const char* field, std::uint64_t least, std::uint64_t most, std::uint64_t* value) {
+void Fields::Number(const char* field, std::uint64_t least, std::uint64_t most,
+                    std::uint64_t* value) {
   if (!status_ || !node_.IsMap() || !node_[field].IsDefined()) return;
-  const std::string legal = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  const std::string legal =
+      "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
   const std::string text = Scalar(field, legal.c_str());
   std::uint64_t number = 0;
   if (!status_) return;
@@ -79,7 +89,8 @@ void Fields::Number(const char* field, std::uint64_t least, std::uint64_t most, 
   }
 }
 
-void Fields::Number(const char* field, std::uint64_t least, std::uint64_t most, std::uint32_t* value) {
+void Fields::Number(const char* field, std::uint64_t least, std::uint64_t most,
+                    std::uint32_t* value) {
   std::uint64_t number = *value;
   Number(field, least, most, &number);
   *value = static_cast<std::uint32_t>(number);

@@ -1,5 +1,5 @@
-// Strict reading of one YAML map: every key known, none twice, every value legal; the first error names field and value and
-// says what is legal.
+// Strict reading of one YAML map: every key known, none twice, every value legal; the first error
+// names field and value and says what is legal.
 #pragma once
 
 #include <yaml-cpp/yaml.h>

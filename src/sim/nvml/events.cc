@@ -1,4 +1,5 @@
-// Event sets: a waiter polls the node's counters, so that whoever raises an event needs to know no waiter.
+// Event sets: a waiter polls the node's counters, so that whoever raises an event needs to know no
+// waiter.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -31,13 +32,16 @@ nvmlEventData_t Next(int card, nvmlEventSet_st::Watched& watched) {
   nvmlEventData_t event{HandleOf(card), 0, 0, 0xffffffff, 0xffffffff};
   const std::uint64_t xids = state.xid_sequence.load();
   if (xids > watched.xids && (watched.types & nvmlEventTypeXidCriticalError) != 0) {
-    if (xids - watched.xids > kMaxXids) watched.xids = xids - kMaxXids;  // older ones are overwritten
+    if (xids - watched.xids > kMaxXids)
+      watched.xids = xids - kMaxXids;  // older ones are overwritten
     event.eventType = nvmlEventTypeXidCriticalError;
     event.eventData = state.xids[watched.xids++ % kMaxXids].code.load();
-  } else if (state.ecc_uncorrected.load() > watched.uncorrected && (watched.types & nvmlEventTypeDoubleBitEccError) != 0) {
+  } else if (state.ecc_uncorrected.load() > watched.uncorrected &&
+             (watched.types & nvmlEventTypeDoubleBitEccError) != 0) {
     watched.uncorrected = state.ecc_uncorrected.load();
     event.eventType = nvmlEventTypeDoubleBitEccError;
-  } else if (state.ecc_corrected.load() > watched.corrected && (watched.types & nvmlEventTypeSingleBitEccError) != 0) {
+  } else if (state.ecc_corrected.load() > watched.corrected &&
+             (watched.types & nvmlEventTypeSingleBitEccError) != 0) {
     watched.corrected = state.ecc_corrected.load();
     event.eventType = nvmlEventTypeSingleBitEccError;
   }
@@ -78,13 +82,17 @@ nvmlReturn_t EventSetFree(nvmlEventSet_t set) {
 
 nvmlReturn_t DeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long* types) {
   if (types == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  *types = Spec(device).ecc_supported != 0 ? kSupported : static_cast<unsigned long long>(nvmlEventTypeXidCriticalError);
+  *types = Spec(device).ecc_supported != 0
+               ? kSupported
+               : static_cast<unsigned long long>(nvmlEventTypeXidCriticalError);
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
+nvmlReturn_t DeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
+                                  nvmlEventSet_t set) {
   if (!Valid(set)) return NVML_ERROR_INVALID_ARGUMENT;
-  if ((types & ~static_cast<unsigned long long>(nvmlEventTypeAll)) != 0) return NVML_ERROR_INVALID_ARGUMENT;
+  if ((types & ~static_cast<unsigned long long>(nvmlEventTypeAll)) != 0)
+    return NVML_ERROR_INVALID_ARGUMENT;
   unsigned long long supported = 0;
   DeviceGetSupportedEventTypes(device, &supported);
   if ((types & ~supported) != 0) return NVML_ERROR_NOT_SUPPORTED;

@@ -1,6 +1,6 @@
-#include <thread>
-
 #include <unistd.h>
+
+#include <thread>
 
 #include "sim/nvml/testing.h"
 
@@ -11,9 +11,11 @@ TEST_F(NvmlTest, WaitingEndsWithATimeout) {
   nvmlEventSet_t set = nullptr;
   nvmlEventData_t data;
   ASSERT_EQ(CALL(nvmlEventSetCreate, &set), NVML_SUCCESS);
-  ASSERT_EQ(CALL(nvmlDeviceRegisterEvents, card_, nvmlEventTypeXidCriticalError, set), NVML_SUCCESS);
+  ASSERT_EQ(CALL(nvmlDeviceRegisterEvents, card_, nvmlEventTypeXidCriticalError, set),
+            NVML_SUCCESS);
   EXPECT_EQ(CALL(nvmlEventSetWait_v2, set, &data, 10), NVML_ERROR_TIMEOUT);
-  EXPECT_EQ(CALL(nvmlDeviceRegisterEvents, card_, nvmlEventTypeClock, set), NVML_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(CALL(nvmlDeviceRegisterEvents, card_, nvmlEventTypeClock, set),
+            NVML_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(CALL(nvmlEventSetFree, set), NVML_SUCCESS);
   EXPECT_EQ(CALL(nvmlEventSetWait_v2, nullptr, &data, 10), NVML_ERROR_INVALID_ARGUMENT);
 }
@@ -23,7 +25,8 @@ TEST_F(NvmlTest, XidsComeInOrderToAWaiter) {
   nvmlEventData_t data{};
   RaiseXid(0, 13);  // before registration: not for this set
   ASSERT_EQ(CALL(nvmlEventSetCreate, &set), NVML_SUCCESS);
-  ASSERT_EQ(CALL(nvmlDeviceRegisterEvents, card_, nvmlEventTypeXidCriticalError | nvmlEventTypeDoubleBitEccError, set),
+  ASSERT_EQ(CALL(nvmlDeviceRegisterEvents, card_,
+                 nvmlEventTypeXidCriticalError | nvmlEventTypeDoubleBitEccError, set),
             NVML_SUCCESS);
   std::thread raiser([] {
     usleep(30'000);

@@ -17,26 +17,33 @@ nvmlReturn_t Give(int card, nvmlDevice_t* device) {
   return NVML_SUCCESS;
 }
 
-bool HasUuid(int card, const std::uint8_t uuid[16]) { return memcmp(Node().specs[card].uuid, uuid, 16) == 0; }
+bool HasUuid(int card, const std::uint8_t uuid[16]) {
+  return memcmp(Node().specs[card].uuid, uuid, 16) == 0;
+}
 
 struct Brand {
   const char* name;
   nvmlBrandType_t type;
 };
 constexpr Brand kBrands[] = {
-    {"Tesla", NVML_BRAND_TESLA},     {"NVIDIA", NVML_BRAND_NVIDIA},           {"GeForce", NVML_BRAND_GEFORCE},
-    {"Quadro", NVML_BRAND_QUADRO},   {"GeForce RTX", NVML_BRAND_GEFORCE_RTX}, {"NVIDIA RTX", NVML_BRAND_NVIDIA_RTX},
+    {"Tesla", NVML_BRAND_TESLA},
+    {"NVIDIA", NVML_BRAND_NVIDIA},
+    {"GeForce", NVML_BRAND_GEFORCE},
+    {"Quadro", NVML_BRAND_QUADRO},
+    {"GeForce RTX", NVML_BRAND_GEFORCE_RTX},
+    {"NVIDIA RTX", NVML_BRAND_NVIDIA_RTX},
     {"Titan", NVML_BRAND_TITAN},
 };
 
 void FillBusId(const CardSpec& spec, char* to) {
-  snprintf(to, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE, "%08X:%02X:%02X.0", spec.pci_domain, spec.pci_bus, spec.pci_device);
+  snprintf(to, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE, "%08X:%02X:%02X.0", spec.pci_domain,
+           spec.pci_bus, spec.pci_device);
 }
 
 void FillPci(const CardSpec& spec, nvmlPciInfo_t* pci, bool subsystem) {
   *pci = {};
-  snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", spec.pci_domain & 0xffff, spec.pci_bus & 0xff,
-           spec.pci_device & 0xff);
+  snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", spec.pci_domain & 0xffff,
+           spec.pci_bus & 0xff, spec.pci_device & 0xff);
   FillBusId(spec, pci->busId);
   pci->domain = spec.pci_domain;
   pci->bus = spec.pci_bus;
@@ -62,7 +69,8 @@ nvmlReturn_t DeviceGetCount_v2(unsigned int* count) {
 nvmlReturn_t DeviceGetCount(unsigned int* count) { return DeviceGetCount_v2(count); }
 
 nvmlReturn_t DeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t* device) {
-  if (device == nullptr || index >= static_cast<unsigned int>(CardCount())) return NVML_ERROR_INVALID_ARGUMENT;
+  if (device == nullptr || index >= static_cast<unsigned int>(CardCount()))
+    return NVML_ERROR_INVALID_ARGUMENT;
   return Give(static_cast<int>(index), device);
 }
 
@@ -116,7 +124,8 @@ nvmlReturn_t DeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* devi
   }
   for (int card = 0; card < CardCount(); ++card) {
     const CardSpec& spec = Node().specs[card];
-    if (spec.pci_domain == domain && spec.pci_bus == bus && spec.pci_device == slot) return Give(card, device);
+    if (spec.pci_domain == domain && spec.pci_bus == bus && spec.pci_device == slot)
+      return Give(card, device);
   }
   return NVML_ERROR_NOT_FOUND;
 }
@@ -156,7 +165,9 @@ nvmlReturn_t DeviceGetMinorNumber(nvmlDevice_t device, unsigned int* minor) {
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetModuleId(nvmlDevice_t device, unsigned int* id) { return DeviceGetMinorNumber(device, id); }
+nvmlReturn_t DeviceGetModuleId(nvmlDevice_t device, unsigned int* id) {
+  return DeviceGetMinorNumber(device, id);
+}
 
 nvmlReturn_t DeviceGetSerial(nvmlDevice_t device, char* serial, unsigned int length) {
   if (Spec(device).serial[0] == 0) return NVML_ERROR_NOT_SUPPORTED;
@@ -258,13 +269,30 @@ nvmlReturn_t DeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t
   if (architecture == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   const CardSpec& spec = Spec(device);
   switch (spec.cc_major * 10 + spec.cc_minor) {
-    case 70: *architecture = NVML_DEVICE_ARCH_VOLTA; break;
-    case 75: *architecture = NVML_DEVICE_ARCH_TURING; break;
-    case 80: case 86: case 87: *architecture = NVML_DEVICE_ARCH_AMPERE; break;
-    case 89: *architecture = NVML_DEVICE_ARCH_ADA; break;
-    case 90: *architecture = NVML_DEVICE_ARCH_HOPPER; break;
-    case 100: case 103: case 120: *architecture = NVML_DEVICE_ARCH_BLACKWELL; break;
-    default: *architecture = NVML_DEVICE_ARCH_UNKNOWN;
+    case 70:
+      *architecture = NVML_DEVICE_ARCH_VOLTA;
+      break;
+    case 75:
+      *architecture = NVML_DEVICE_ARCH_TURING;
+      break;
+    case 80:
+    case 86:
+    case 87:
+      *architecture = NVML_DEVICE_ARCH_AMPERE;
+      break;
+    case 89:
+      *architecture = NVML_DEVICE_ARCH_ADA;
+      break;
+    case 90:
+      *architecture = NVML_DEVICE_ARCH_HOPPER;
+      break;
+    case 100:
+    case 103:
+    case 120:
+      *architecture = NVML_DEVICE_ARCH_BLACKWELL;
+      break;
+    default:
+      *architecture = NVML_DEVICE_ARCH_UNKNOWN;
   }
   return NVML_SUCCESS;
 }

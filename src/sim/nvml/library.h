@@ -19,8 +19,8 @@ struct Device {
   int mig;
 };
 
-// Whether `call` may go on: NVML_ERROR_UNINITIALIZED, INVALID_ARGUMENT for a bad handle, GPU_IS_LOST, or an injected
-// fault's result. The second form is for functions that take no device.
+// Whether `call` may go on: NVML_ERROR_UNINITIALIZED, INVALID_ARGUMENT for a bad handle,
+// GPU_IS_LOST, or an injected fault's result. The second form is for functions that take no device.
 nvmlReturn_t Gate(const char* call, nvmlDevice_t device);
 nvmlReturn_t Gate(const char* call, std::nullptr_t);
 
@@ -46,7 +46,8 @@ nvmlReturn_t CopyText(const char* text, char* to, unsigned int length);
 // "GPU-7e55e2a0-…" / "MIG-…"; `to` has room for 48.
 void UuidText(const char* prefix, const std::uint8_t uuid[16], char* to);
 
-// The windows of an engine that ended last, oldest first: windows[kUtilSamples - 1] ended `since_ns` ago.
+// The windows of an engine that ended last, oldest first: windows[kUtilSamples - 1] ended
+// `since_ns` ago.
 struct Windows {
   std::array<TimelineLog::Window, kUtilSamples> list;
   std::uint64_t partial_busy_ns, partial_ns;  // of the window under way

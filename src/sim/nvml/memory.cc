@@ -27,7 +27,8 @@ Figures Measure(nvmlDevice_t device) {
 
 }  // namespace
 
-// The first version counts what is reserved as used, the second shows it apart: nvml.h at nvmlMemory_v2_t.
+// The first version counts what is reserved as used, the second shows it apart: nvml.h at
+// nvmlMemory_v2_t.
 nvmlReturn_t DeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   const Figures figures = Measure(device);
@@ -59,7 +60,8 @@ nvmlReturn_t DeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t* memo
 
 namespace {
 
-// The call names a cgroup by its directory; a process by the path below the mount (on hybrid hosts "unified").
+// The call names a cgroup by its directory; a process by the path below the mount (on hybrid hosts
+// "unified").
 std::string_view BelowMount(std::string_view directory) {
   for (std::string_view mount : {"/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"}) {
     if (!directory.starts_with(mount)) continue;
@@ -72,19 +74,25 @@ std::string_view BelowMount(std::string_view directory) {
 }  // namespace
 
 nvmlReturn_t DeviceSetMemoryLimits_v1(nvmlDevice_t device, SetMemoryLimits_v1* limits) {
-  if (Node().memory_limits_supported == 0 || Mig(device) != nullptr) return NVML_ERROR_NOT_SUPPORTED;
-  if (limits == nullptr || limits->name_space == nullptr || limits->name_space[0] != '/') return NVML_ERROR_INVALID_ARGUMENT;
+  if (Node().memory_limits_supported == 0 || Mig(device) != nullptr)
+    return NVML_ERROR_NOT_SUPPORTED;
+  if (limits == nullptr || limits->name_space == nullptr || limits->name_space[0] != '/')
+    return NVML_ERROR_INVALID_ARGUMENT;
   if (limits->soft_limit > limits->hard_limit) return NVML_ERROR_INVALID_ARGUMENT;
   if (geteuid() != 0) return NVML_ERROR_NO_PERMISSION;
-  return SetMemoryLimit(DeviceOf(device)->card, BelowMount(limits->name_space), limits->soft_limit, limits->hard_limit)
+  return SetMemoryLimit(DeviceOf(device)->card, BelowMount(limits->name_space), limits->soft_limit,
+                        limits->hard_limit)
              ? NVML_SUCCESS
              : NVML_ERROR_INSUFFICIENT_RESOURCES;
 }
 
 nvmlReturn_t DeviceGetMemoryLimits_v1(nvmlDevice_t device, GetMemoryLimits_v1* limits) {
-  if (Node().memory_limits_supported == 0 || Mig(device) != nullptr) return NVML_ERROR_NOT_SUPPORTED;
-  if (limits == nullptr || limits->name_space == nullptr || limits->name_space[0] != '/') return NVML_ERROR_INVALID_ARGUMENT;
-  const MemoryLimitView view = GetMemoryLimit(DeviceOf(device)->card, BelowMount(limits->name_space));
+  if (Node().memory_limits_supported == 0 || Mig(device) != nullptr)
+    return NVML_ERROR_NOT_SUPPORTED;
+  if (limits == nullptr || limits->name_space == nullptr || limits->name_space[0] != '/')
+    return NVML_ERROR_INVALID_ARGUMENT;
+  const MemoryLimitView view =
+      GetMemoryLimit(DeviceOf(device)->card, BelowMount(limits->name_space));
   limits->soft_limit = view.soft;
   limits->hard_limit = view.hard;
   limits->current_used = view.used;

@@ -1,4 +1,5 @@
-// MIG devices as the node describes them. They are fixed: making and destroying instances is not simulated.
+// MIG devices as the node describes them. They are fixed: making and destroying instances is not
+// simulated.
 #include "impl.h"
 #include "sim/nvml/library.h"
 
@@ -28,7 +29,8 @@ nvmlReturn_t DeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int* count
   return Put(Spec(device).mig_capable != 0 ? kMaxMigDevices : 0, count);
 }
 
-nvmlReturn_t DeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t* mig) {
+nvmlReturn_t DeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+                                             nvmlDevice_t* mig) {
   if (mig == nullptr || index >= kMaxMigDevices) return NVML_ERROR_INVALID_ARGUMENT;
   const CardSpec& spec = Spec(device);
   if (spec.mig_enabled == 0) return NVML_ERROR_NOT_SUPPORTED;

@@ -46,7 +46,8 @@ TEST_F(NvmlTest, TellsVersions) {
   int version = 0;
   EXPECT_EQ(CALL(nvmlSystemGetCudaDriverVersion_v2, &version), NVML_SUCCESS);
   EXPECT_EQ(version, 13000);
-  EXPECT_EQ(CALL(nvmlSystemGetProcessName, static_cast<unsigned int>(getpid()), text, 80), NVML_SUCCESS);
+  EXPECT_EQ(CALL(nvmlSystemGetProcessName, static_cast<unsigned int>(getpid()), text, 80),
+            NVML_SUCCESS);
   EXPECT_NE(std::string(text).find("sim_nvml_test"), std::string::npos);
 }
 
@@ -131,7 +132,8 @@ TEST_F(NvmlTest, SensorsFollowInjection) {
   EXPECT_EQ(temperature.temperature, 97);
   EXPECT_EQ(CALL(nvmlDeviceGetCurrentClocksThrottleReasons, card_, &reasons), NVML_SUCCESS);
   EXPECT_NE(reasons & nvmlClocksThrottleReasonHwThermalSlowdown, 0u);
-  EXPECT_EQ(CALL(nvmlDeviceGetFanSpeed, card_, &value), NVML_ERROR_NOT_SUPPORTED) << "an A10G has no fan";
+  EXPECT_EQ(CALL(nvmlDeviceGetFanSpeed, card_, &value), NVML_ERROR_NOT_SUPPORTED)
+      << "an A10G has no fan";
   EXPECT_EQ(CALL(nvmlDeviceGetEnforcedPowerLimit, card_, &value), NVML_SUCCESS);
   EXPECT_EQ(value, 300'000u);
 }
@@ -156,9 +158,11 @@ TEST_F(NvmlTest, TopologyComesFromTheNode) {
   EXPECT_EQ(CALL(nvmlDeviceGetTopologyCommonAncestor, card_, second, &level), NVML_SUCCESS);
   EXPECT_EQ(level, NVML_TOPOLOGY_SINGLE);
   nvmlGpuP2PStatus_t status;
-  EXPECT_EQ(CALL(nvmlDeviceGetP2PStatus, card_, second, NVML_P2P_CAPS_INDEX_READ, &status), NVML_SUCCESS);
+  EXPECT_EQ(CALL(nvmlDeviceGetP2PStatus, card_, second, NVML_P2P_CAPS_INDEX_READ, &status),
+            NVML_SUCCESS);
   EXPECT_EQ(status, NVML_P2P_STATUS_OK);
-  EXPECT_EQ(CALL(nvmlDeviceGetP2PStatus, card_, second, NVML_P2P_CAPS_INDEX_NVLINK, &status), NVML_SUCCESS);
+  EXPECT_EQ(CALL(nvmlDeviceGetP2PStatus, card_, second, NVML_P2P_CAPS_INDEX_NVLINK, &status),
+            NVML_SUCCESS);
   EXPECT_EQ(status, NVML_P2P_STATUS_NOT_SUPPORTED);
   nvmlEnableState_t active;
   EXPECT_EQ(CALL(nvmlDeviceGetNvLinkState, card_, 0, &active), NVML_ERROR_NOT_SUPPORTED);
@@ -169,7 +173,8 @@ using GetLimits = nvmlReturn_t(nvmlDevice_t, GetMemoryLimits_v1*);
 
 TEST_F(NvmlTest, MemoryLimitsNeedANewDriver) {
   SetMemoryLimits_v1 limits{"/a", 0, 1 << 30};
-  EXPECT_EQ(library_.Get<SetLimits>("nvmlDeviceSetMemoryLimits_v1")(card_, &limits), NVML_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(library_.Get<SetLimits>("nvmlDeviceSetMemoryLimits_v1")(card_, &limits),
+            NVML_ERROR_NOT_SUPPORTED);
 }
 
 TEST_F(NvmlTest, MemoryLimitsHoldInTheDriver) {
@@ -192,7 +197,8 @@ TEST_F(NvmlTest, MemoryLimitsHoldInTheDriver) {
   const std::string directory = "/sys/fs/cgroup" + cgroup;
   GetMemoryLimits_v1 mounted{directory.c_str(), 0, 0, 0};
   ASSERT_EQ(library_.Get<GetLimits>("nvmlDeviceGetMemoryLimits_v1")(card_, &mounted), NVML_SUCCESS);
-  EXPECT_EQ(mounted.hard_limit, 100 * kMiB) << "the directory of a cgroup and its path are the same cgroup";
+  EXPECT_EQ(mounted.hard_limit, 100 * kMiB)
+      << "the directory of a cgroup and its path are the same cgroup";
   limits.name_space = "relative";
   EXPECT_EQ(set(card_, &limits), NVML_ERROR_INVALID_ARGUMENT);
 }

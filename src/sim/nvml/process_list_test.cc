@@ -29,13 +29,15 @@ TEST_F(NvmlTest, NobodyIsAnEmptyList) {
   unsigned int count = 0;
   EXPECT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, card_, &count, nullptr), NVML_SUCCESS);
   EXPECT_EQ(count, 0u);
-  EXPECT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, card_, nullptr, nullptr), NVML_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, card_, nullptr, nullptr),
+            NVML_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(NvmlTest, ProcessesAppearInEveryVersionAndGo) {
   const pid_t child = Holder(700 * kMiB);
   unsigned int count = 0;
-  ASSERT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, card_, &count, nullptr), NVML_ERROR_INSUFFICIENT_SIZE);
+  ASSERT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, card_, &count, nullptr),
+            NVML_ERROR_INSUFFICIENT_SIZE);
   ASSERT_EQ(count, 1u);
   nvmlProcessInfo_t third[4]{};
   count = 4;

@@ -12,7 +12,9 @@ namespace {
 
 constexpr unsigned int kNoInstance = 0xffffffff;
 
-nvmlProcessInfo_v1_t Record(const User& user, nvmlProcessInfo_v1_t*) { return {user.pid, user.bytes}; }
+nvmlProcessInfo_v1_t Record(const User& user, nvmlProcessInfo_v1_t*) {
+  return {user.pid, user.bytes};
+}
 nvmlProcessInfo_v2_t Record(const User& user, nvmlProcessInfo_v2_t*) {
   return {user.pid, user.bytes, kNoInstance, kNoInstance};
 }
@@ -20,7 +22,8 @@ nvmlProcessDetail_v1_t Record(const User& user, nvmlProcessDetail_v1_t*) {
   return {user.pid, user.bytes, kNoInstance, kNoInstance, 0};
 }
 
-// malloc, not new: that would bring the C++ library's exceptions and their 72 KiB pool into every program.
+// malloc, not new: that would bring the C++ library's exceptions and their 72 KiB pool into every
+// program.
 struct Free {
   void operator()(User* users) const { free(users); }
 };
@@ -71,41 +74,50 @@ int ListUsers(int card, User* users, int room) {
     const pid_t pid = VisiblePid(slot);
     if (pid == 0) continue;  // of a pid namespace that the caller can't see into
     if (count < room) {
-      users[count] = {static_cast<unsigned int>(pid), HeldBytes(on_card), on_card.busy_ns.load(), slot.started_ns.load(),
-                      owner};
+      users[count] = {static_cast<unsigned int>(pid), HeldBytes(on_card), on_card.busy_ns.load(),
+                      slot.started_ns.load(), owner};
     }
     ++count;
   }
   return count;
 }
 
-nvmlReturn_t DeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int* count, nvmlProcessInfo_v1_t* infos) {
+nvmlReturn_t DeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int* count,
+                                              nvmlProcessInfo_v1_t* infos) {
   return Fill(DeviceOf(device)->card, count, infos);
 }
-nvmlReturn_t DeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int* count, nvmlProcessInfo_v2_t* infos) {
+nvmlReturn_t DeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int* count,
+                                                 nvmlProcessInfo_v2_t* infos) {
   return Fill(DeviceOf(device)->card, count, infos);
 }
-nvmlReturn_t DeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int* count, nvmlProcessInfo_t* infos) {
+nvmlReturn_t DeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int* count,
+                                                 nvmlProcessInfo_t* infos) {
   return Fill(DeviceOf(device)->card, count, infos);
 }
 
-nvmlReturn_t DeviceGetGraphicsRunningProcesses(nvmlDevice_t, unsigned int* count, nvmlProcessInfo_v1_t*) {
+nvmlReturn_t DeviceGetGraphicsRunningProcesses(nvmlDevice_t, unsigned int* count,
+                                               nvmlProcessInfo_v1_t*) {
   return Nobody(count);
 }
-nvmlReturn_t DeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t, unsigned int* count, nvmlProcessInfo_v2_t*) {
+nvmlReturn_t DeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t, unsigned int* count,
+                                                  nvmlProcessInfo_v2_t*) {
   return Nobody(count);
 }
-nvmlReturn_t DeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t, unsigned int* count, nvmlProcessInfo_t*) {
+nvmlReturn_t DeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t, unsigned int* count,
+                                                  nvmlProcessInfo_t*) {
   return Nobody(count);
 }
 
-nvmlReturn_t DeviceGetMPSComputeRunningProcesses(nvmlDevice_t, unsigned int* count, nvmlProcessInfo_v1_t*) {
+nvmlReturn_t DeviceGetMPSComputeRunningProcesses(nvmlDevice_t, unsigned int* count,
+                                                 nvmlProcessInfo_v1_t*) {
   return Nobody(count);
 }
-nvmlReturn_t DeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t, unsigned int* count, nvmlProcessInfo_v2_t*) {
+nvmlReturn_t DeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t, unsigned int* count,
+                                                    nvmlProcessInfo_v2_t*) {
   return Nobody(count);
 }
-nvmlReturn_t DeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t, unsigned int* count, nvmlProcessInfo_t*) {
+nvmlReturn_t DeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t, unsigned int* count,
+                                                    nvmlProcessInfo_t*) {
   return Nobody(count);
 }
 
@@ -143,7 +155,8 @@ nvmlReturn_t DeviceGetAccountingPids(nvmlDevice_t device, unsigned int* count, u
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t* stats) {
+nvmlReturn_t DeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
+                                      nvmlAccountingStats_t* stats) {
   if (stats == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   int count = 0;
   const Users users = AllUsers(DeviceOf(device)->card, &count);
@@ -152,7 +165,8 @@ nvmlReturn_t DeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvm
     if (users[i].pid != pid) continue;
     *stats = {};
     const std::uint64_t lived = std::max<std::uint64_t>(NowNs() - users[i].started_ns, 1);
-    stats->gpuUtilization = static_cast<unsigned int>(std::min<std::uint64_t>(100, 100 * users[i].busy_ns / lived));
+    stats->gpuUtilization =
+        static_cast<unsigned int>(std::min<std::uint64_t>(100, 100 * users[i].busy_ns / lived));
     stats->memoryUtilization = stats->gpuUtilization / 2;
     stats->maxMemoryUsage = users[i].bytes;
     stats->startTime = RealTimeUs(users[i].started_ns);

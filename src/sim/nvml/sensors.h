@@ -5,7 +5,7 @@
 
 namespace tessera::sim::nvml {
 
-inline constexpr unsigned int kIdleClockMhz = 210;   // lowest graphics clock of Ampere and later
+inline constexpr unsigned int kIdleClockMhz = 210;  // lowest graphics clock of Ampere and later
 inline constexpr unsigned int kSlowdownC = 95, kShutdownC = 98, kMaxC = 88;
 
 struct Sensors {

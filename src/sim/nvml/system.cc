@@ -24,7 +24,9 @@ nvmlReturn_t SystemGetCudaDriverVersion_v2(int* version) {
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t SystemGetCudaDriverVersion(int* version) { return SystemGetCudaDriverVersion_v2(version); }
+nvmlReturn_t SystemGetCudaDriverVersion(int* version) {
+  return SystemGetCudaDriverVersion_v2(version);
+}
 
 nvmlReturn_t SystemGetDriverBranch(nvmlSystemDriverBranchInfo_t* info, unsigned int length) {
   if (info == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
@@ -70,7 +72,8 @@ nvmlReturn_t SystemGetConfComputeState(nvmlConfComputeSystemState_t* state) {
 
 nvmlReturn_t SystemGetConfComputeSettings(nvmlSystemConfComputeSettings_t* settings) {
   if (settings == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  if (settings->version != nvmlSystemConfComputeSettings_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  if (settings->version != nvmlSystemConfComputeSettings_v1)
+    return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   const unsigned int version = settings->version;
   *settings = {};
   settings->version = version;

@@ -1,5 +1,5 @@
-// How busy a card is, the way NVML sees it: windows of 1/6 s, each with one busy share and the one process that had the
-// engine at its end.
+// How busy a card is, the way NVML sees it: windows of 1/6 s, each with one busy share and the one
+// process that had the engine at its end.
 #include <algorithm>
 
 #include "impl.h"
@@ -9,10 +9,13 @@ namespace tessera::sim::nvml {
 namespace {
 
 unsigned int Percent(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<unsigned int>(std::min<std::uint64_t>(100, (100 * part + whole / 2) / whole));
+  return whole == 0 ? 0
+                    : static_cast<unsigned int>(
+                          std::min<std::uint64_t>(100, (100 * part + whole / 2) / whole));
 }
 
-// Share of a second that memory was read or written: kernels move data about half of their time, copies all of it.
+// Share of a second that memory was read or written: kernels move data about half of their time,
+// copies all of it.
 unsigned int MemoryPercent(std::uint64_t compute, std::uint64_t copies, std::uint64_t whole) {
   return Percent(std::min(whole, compute / 2 + copies), whole);
 }
@@ -20,7 +23,9 @@ unsigned int MemoryPercent(std::uint64_t compute, std::uint64_t copies, std::uin
 std::uint64_t WindowEndUs(std::uint64_t window) { return RealTimeUs((window + 1) * kUtilWindowNs); }
 
 // In MIG mode neither the card nor its instances have these figures.
-bool Measured(nvmlDevice_t device) { return Mig(device) == nullptr && Spec(device).mig_enabled == 0; }
+bool Measured(nvmlDevice_t device) {
+  return Mig(device) == nullptr && Spec(device).mig_enabled == 0;
+}
 
 // What one process got: the sum of the shares of the windows that ended with it.
 struct Attributed {
@@ -30,7 +35,8 @@ struct Attributed {
 };
 
 // Adds up the windows since `last_seen_us`; answers how many processes there are.
-int Attribute(int card, std::uint64_t last_seen_us, std::array<Attributed, kUtilSamples>& out, int* window_count) {
+int Attribute(int card, std::uint64_t last_seen_us, std::array<Attributed, kUtilSamples>& out,
+              int* window_count) {
   const Windows windows = CollectWindows(card, 0);
   int count = 0;
   *window_count = 0;
@@ -49,8 +55,10 @@ int Attribute(int card, std::uint64_t last_seen_us, std::array<Attributed, kUtil
 
 unsigned int PidOfOwner(std::uint64_t owner) {
   const NodeState& node = Node();
-  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(node.slots_high.load(), kMaxProcesses); ++i) {
-    if (node.processes[i].owner.load() == owner) return static_cast<unsigned int>(VisiblePid(node.processes[i]));
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(node.slots_high.load(), kMaxProcesses);
+       ++i) {
+    if (node.processes[i].owner.load() == owner)
+      return static_cast<unsigned int>(VisiblePid(node.processes[i]));
   }
   return 0;
 }
@@ -68,7 +76,8 @@ int Shares(int card, std::uint64_t last_seen_us, std::array<ProcessShare, kUtilS
   for (int i = 0; i < found; ++i) {
     const unsigned int pid = PidOfOwner(attributed[i].owner);
     if (pid == 0) continue;
-    const unsigned int compute = Percent(attributed[i].compute_ns, static_cast<std::uint64_t>(windows) * kUtilWindowNs);
+    const unsigned int compute =
+        Percent(attributed[i].compute_ns, static_cast<std::uint64_t>(windows) * kUtilWindowNs);
     out[count++] = {pid, compute, compute / 2, WindowEndUs(attributed[i].last_window)};
   }
   return count;
@@ -91,17 +100,20 @@ Windows CollectWindows(int card, int engine) {
   const std::uint64_t current = now / kUtilWindowNs;
   Windows windows{};
   windows.partial_ns = now - current * kUtilWindowNs;
-  windows.partial_busy_ns = timeline.advanced_ns / kUtilWindowNs == current ? timeline.window_busy_ns : 0;
+  windows.partial_busy_ns =
+      timeline.advanced_ns / kUtilWindowNs == current ? timeline.window_busy_ns : 0;
   for (int i = 0; i < kUtilSamples; ++i) {
     TimelineLog::Window& window = windows.list[i];
     window = {current - kUtilSamples + static_cast<std::uint64_t>(i), 0, 0};
     const UtilSample& sample = node.cards[card].samples[engine][window.window % kUtilSamples];
-    if (sample.window.load() == window.window) window = {window.window, sample.busy_ns.load(), sample.owner.load()};
+    if (sample.window.load() == window.window)
+      window = {window.window, sample.busy_ns.load(), sample.owner.load()};
   }
   const std::uint64_t first = windows.list[0].window;
   for (std::uint64_t i = 0; i < std::min<std::uint64_t>(log.window_count, kUtilSamples); ++i) {
     const TimelineLog::Window& window = log.windows[i];
-    if (window.window >= first && window.window < current) windows.list[window.window - first] = window;
+    if (window.window >= first && window.window < current)
+      windows.list[window.window - first] = window;
   }
   return windows;
 }
@@ -125,16 +137,20 @@ nvmlReturn_t DeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t* u
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetEncoderUtilization(nvmlDevice_t, unsigned int* utilization, unsigned int* period_us) {
+nvmlReturn_t DeviceGetEncoderUtilization(nvmlDevice_t, unsigned int* utilization,
+                                         unsigned int* period_us) {
   return Idle(utilization, period_us);
 }
-nvmlReturn_t DeviceGetDecoderUtilization(nvmlDevice_t, unsigned int* utilization, unsigned int* period_us) {
+nvmlReturn_t DeviceGetDecoderUtilization(nvmlDevice_t, unsigned int* utilization,
+                                         unsigned int* period_us) {
   return Idle(utilization, period_us);
 }
-nvmlReturn_t DeviceGetJpgUtilization(nvmlDevice_t, unsigned int* utilization, unsigned int* period_us) {
+nvmlReturn_t DeviceGetJpgUtilization(nvmlDevice_t, unsigned int* utilization,
+                                     unsigned int* period_us) {
   return Idle(utilization, period_us);
 }
-nvmlReturn_t DeviceGetOfaUtilization(nvmlDevice_t, unsigned int* utilization, unsigned int* period_us) {
+nvmlReturn_t DeviceGetOfaUtilization(nvmlDevice_t, unsigned int* utilization,
+                                     unsigned int* period_us) {
   return Idle(utilization, period_us);
 }
 
@@ -144,24 +160,29 @@ nvmlReturn_t DeviceGetEncoderCapacity(nvmlDevice_t, nvmlEncoderType_t, unsigned 
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetEncoderStats(nvmlDevice_t, unsigned int* sessions, unsigned int* fps, unsigned int* latency) {
-  if (sessions == nullptr || fps == nullptr || latency == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+nvmlReturn_t DeviceGetEncoderStats(nvmlDevice_t, unsigned int* sessions, unsigned int* fps,
+                                   unsigned int* latency) {
+  if (sessions == nullptr || fps == nullptr || latency == nullptr)
+    return NVML_ERROR_INVALID_ARGUMENT;
   *sessions = *fps = *latency = 0;
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetEncoderSessions(nvmlDevice_t, unsigned int* count, nvmlEncoderSessionInfo_t*) {
+nvmlReturn_t DeviceGetEncoderSessions(nvmlDevice_t, unsigned int* count,
+                                      nvmlEncoderSessionInfo_t*) {
   if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   *count = 0;
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t* samples, unsigned int* count,
-                                         unsigned long long last_seen_us) {
+nvmlReturn_t DeviceGetProcessUtilization(nvmlDevice_t device,
+                                         nvmlProcessUtilizationSample_t* samples,
+                                         unsigned int* count, unsigned long long last_seen_us) {
   if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (!Measured(device)) return NVML_ERROR_NOT_SUPPORTED;
   std::array<ProcessShare, kUtilSamples> shares;
-  const auto found = static_cast<unsigned int>(Shares(DeviceOf(device)->card, last_seen_us, shares));
+  const auto found =
+      static_cast<unsigned int>(Shares(DeviceOf(device)->card, last_seen_us, shares));
   const unsigned int room = *count;
   if (samples == nullptr || room < found) {
     *count = std::max(found, samples == nullptr ? 1U : found);
@@ -175,24 +196,28 @@ nvmlReturn_t DeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtiliza
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_t* info) {
+nvmlReturn_t DeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                               nvmlProcessesUtilizationInfo_t* info) {
   if (info == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (info->version != nvmlProcessesUtilizationInfo_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (!Measured(device)) return NVML_ERROR_NOT_SUPPORTED;
   std::array<ProcessShare, kUtilSamples> shares;
-  const auto found = static_cast<unsigned int>(Shares(DeviceOf(device)->card, info->lastSeenTimeStamp, shares));
+  const auto found =
+      static_cast<unsigned int>(Shares(DeviceOf(device)->card, info->lastSeenTimeStamp, shares));
   const bool fits = info->procUtilArray != nullptr && found <= info->processSamplesCount;
   info->processSamplesCount = found;
   if (found == 0) return NVML_ERROR_NOT_FOUND;
   if (!fits) return NVML_ERROR_INSUFFICIENT_SIZE;
   for (unsigned int i = 0; i < found; ++i) {
-    info->procUtilArray[i] = {shares[i].when_us, shares[i].pid, shares[i].compute, shares[i].memory, 0, 0, 0, 0};
+    info->procUtilArray[i] = {
+        shares[i].when_us, shares[i].pid, shares[i].compute, shares[i].memory, 0, 0, 0, 0};
   }
   return NVML_SUCCESS;
 }
 
-nvmlReturn_t DeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long last_seen_us,
-                              nvmlValueType_t* value_type, unsigned int* count, nvmlSample_t* samples) {
+nvmlReturn_t DeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+                              unsigned long long last_seen_us, nvmlValueType_t* value_type,
+                              unsigned int* count, nvmlSample_t* samples) {
   if (value_type == nullptr || count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (samples != nullptr && *count == 0) return NVML_ERROR_INVALID_ARGUMENT;
   if (!Measured(device)) return NVML_ERROR_NOT_SUPPORTED;
@@ -203,7 +228,8 @@ nvmlReturn_t DeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsi
   }
   const int card = DeviceOf(device)->card;
   const CardSpec& spec = Spec(device);
-  const Windows compute = CollectWindows(card, 0), in = CollectWindows(card, 1), out = CollectWindows(card, 2);
+  const Windows compute = CollectWindows(card, 0), in = CollectWindows(card, 1),
+                out = CollectWindows(card, 2);
   unsigned int given = 0;
   for (int i = 0; i < kUtilSamples && given < *count; ++i) {
     const std::uint64_t when = WindowEndUs(compute.list[i].window);
@@ -211,21 +237,29 @@ nvmlReturn_t DeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsi
     const std::uint64_t busy = compute.list[i].busy_ns;
     unsigned int value = 0;
     switch (type) {
-      case NVML_GPU_UTILIZATION_SAMPLES: value = Percent(busy, kUtilWindowNs); break;
+      case NVML_GPU_UTILIZATION_SAMPLES:
+        value = Percent(busy, kUtilWindowNs);
+        break;
       case NVML_MEMORY_UTILIZATION_SAMPLES:
         value = MemoryPercent(busy, in.list[i].busy_ns + out.list[i].busy_ns, kUtilWindowNs);
         break;
       case NVML_TOTAL_POWER_SAMPLES:
-        value = spec.idle_power_mw +
-                (spec.power_limit_mw * 9 / 10 - spec.idle_power_mw) / 100 * Percent(busy, kUtilWindowNs);
+        value = spec.idle_power_mw + (spec.power_limit_mw * 9 / 10 - spec.idle_power_mw) / 100 *
+                                         Percent(busy, kUtilWindowNs);
         break;
-      case NVML_PROCESSOR_CLK_SAMPLES: value = busy > 0 ? spec.sm_clock_mhz : 210; break;
-      case NVML_MEMORY_CLK_SAMPLES: value = spec.memory_clock_mhz; break;
+      case NVML_PROCESSOR_CLK_SAMPLES:
+        value = busy > 0 ? spec.sm_clock_mhz : 210;
+        break;
+      case NVML_MEMORY_CLK_SAMPLES:
+        value = spec.memory_clock_mhz;
+        break;
       case NVML_ENC_UTILIZATION_SAMPLES:
       case NVML_DEC_UTILIZATION_SAMPLES:
       case NVML_JPG_UTILIZATION_SAMPLES:
-      case NVML_OFA_UTILIZATION_SAMPLES: break;
-      default: return NVML_ERROR_NOT_SUPPORTED;
+      case NVML_OFA_UTILIZATION_SAMPLES:
+        break;
+      default:
+        return NVML_ERROR_NOT_SUPPORTED;
     }
     samples[given].timeStamp = when;
     samples[given].sampleValue.uiVal = value;

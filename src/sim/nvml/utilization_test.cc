@@ -29,14 +29,16 @@ TEST_F(NvmlTest, BusyCardIsBusyAndNamesItsUser) {
   unsigned int clock = 0, count = 0;
   EXPECT_EQ(CALL(nvmlDeviceGetClockInfo, card_, NVML_CLOCK_SM, &clock), NVML_SUCCESS);
   EXPECT_EQ(clock, 1710u);
-  ASSERT_EQ(CALL(nvmlDeviceGetProcessUtilization, card_, nullptr, &count, 0), NVML_ERROR_INSUFFICIENT_SIZE);
+  ASSERT_EQ(CALL(nvmlDeviceGetProcessUtilization, card_, nullptr, &count, 0),
+            NVML_ERROR_INSUFFICIENT_SIZE);
   ASSERT_EQ(count, 1u);
   nvmlProcessUtilizationSample_t sample{};
   ASSERT_EQ(CALL(nvmlDeviceGetProcessUtilization, card_, &sample, &count, 0), NVML_SUCCESS);
   EXPECT_EQ(sample.pid, static_cast<unsigned int>(getpid()));
   EXPECT_GT(sample.smUtil, 0u);
-  EXPECT_EQ(CALL(nvmlDeviceGetProcessUtilization, card_, &sample, &count, sample.timeStamp + 10'000'000),
-            NVML_ERROR_NOT_FOUND);
+  EXPECT_EQ(
+      CALL(nvmlDeviceGetProcessUtilization, card_, &sample, &count, sample.timeStamp + 10'000'000),
+      NVML_ERROR_NOT_FOUND);
 }
 
 TEST_F(NvmlTest, SamplesAreOnePerWindow) {
@@ -44,9 +46,12 @@ TEST_F(NvmlTest, SamplesAreOnePerWindow) {
   usleep(600'000);
   nvmlValueType_t type;
   unsigned int count = 0;
-  ASSERT_EQ(CALL(nvmlDeviceGetSamples, card_, NVML_GPU_UTILIZATION_SAMPLES, 0, &type, &count, nullptr), NVML_SUCCESS);
+  ASSERT_EQ(
+      CALL(nvmlDeviceGetSamples, card_, NVML_GPU_UTILIZATION_SAMPLES, 0, &type, &count, nullptr),
+      NVML_SUCCESS);
   std::vector<nvmlSample_t> samples(count);
-  ASSERT_EQ(CALL(nvmlDeviceGetSamples, card_, NVML_GPU_UTILIZATION_SAMPLES, 0, &type, &count, samples.data()),
+  ASSERT_EQ(CALL(nvmlDeviceGetSamples, card_, NVML_GPU_UTILIZATION_SAMPLES, 0, &type, &count,
+                 samples.data()),
             NVML_SUCCESS);
   unsigned int sum = 0;
   for (const nvmlSample_t& sample : samples) sum += sample.sampleValue.uiVal;

@@ -11,21 +11,25 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 Costs DefaultCosts() {
   Costs costs{};
-  costs.kernel_ns = 10'000;               // ResNet-152 kernels on a GV100 last 2-113 us (XSched, OSDI 25)
-  costs.launch_queue_depth = 1024;        // a launch blocks after about 1,024 in flight (NVIDIA developer forum)
-  costs.context_slice_ns = 1'024'000;     // default of the open kernel modules: 128 << 3 us, Volta and later
-  costs.context_switch_ns = 32'000;       // preemption p99 on a GV100 (XSched, OSDI 25)
-  costs.event_record_ns = 2'500;          // 400,000 timed events per second on a V100 (NVTX issue 3)
-  costs.vmm_create_ns_per_block = 193'000;  // A100, 2 MiB handles (kvcached bench_vmm), as the next three
+  costs.kernel_ns = 10'000;  // ResNet-152 kernels on a GV100 last 2-113 us (XSched, OSDI 25)
+  costs.launch_queue_depth =
+      1024;  // a launch blocks after about 1,024 in flight (NVIDIA developer forum)
+  costs.context_slice_ns =
+      1'024'000;  // default of the open kernel modules: 128 << 3 us, Volta and later
+  costs.context_switch_ns = 32'000;  // preemption p99 on a GV100 (XSched, OSDI 25)
+  costs.event_record_ns = 2'500;     // 400,000 timed events per second on a V100 (NVTX issue 3)
+  costs.vmm_create_ns_per_block =
+      193'000;  // A100, 2 MiB handles (kvcached bench_vmm), as the next three
   costs.vmm_map_ns_per_block = 1'450;
   costs.vmm_access_ns_per_block = 36'000;
   costs.vmm_unmap_ns_per_block = 26'000;
-  costs.pageable_permille = 450;          // 5-6 of 12 GB/s over PCIe 3 x16 (dask-cuda issue 98)
+  costs.pageable_permille = 450;  // 5-6 of 12 GB/s over PCIe 3 x16 (dask-cuda issue 98)
   costs.host_ns_scale_permille = 0;
   return costs;
 }
 
-// NVIDIA A10G data sheet, nvidia-smi of AWS g5 instances (23,028 MiB), GA102 white paper (80 SMs of cc 8.6 on the card).
+// NVIDIA A10G data sheet, nvidia-smi of AWS g5 instances (23,028 MiB), GA102 white paper (80 SMs of
+// cc 8.6 on the card).
 CardSpec A10g(int index) {
   CardSpec card{};
   strcpy(card.name, "NVIDIA A10G");
@@ -70,7 +74,8 @@ NodeDescription DefaultNode(int card_count) {
   node.costs = DefaultCosts();
   for (int i = 0; i < card_count && i < kMaxCards; ++i) {
     node.specs[i] = A10g(i);
-    for (int j = 0; j < card_count && j < kMaxCards; ++j) node.specs[i].link_type[j] = i == j ? 0 : 1;
+    for (int j = 0; j < card_count && j < kMaxCards; ++j)
+      node.specs[i].link_type[j] = i == j ? 0 : 1;
   }
   return node;
 }

@@ -9,13 +9,16 @@ namespace tessera::sim {
 namespace {
 
 bool Matches(std::string_view pattern, std::string_view call) {
-  if (!pattern.empty() && pattern.back() == '*') return call.starts_with(std::string_view(pattern.data(), pattern.size() - 1));
+  if (!pattern.empty() && pattern.back() == '*')
+    return call.starts_with(std::string_view(pattern.data(), pattern.size() - 1));
   return pattern == call;
 }
 
-// splitmix64 (public domain, Steele, Lea, Flood 2014) over one shared counter: the same draws for the same seed.
+// splitmix64 (public domain, Steele, Lea, Flood 2014) over one shared counter: the same draws for
+// the same seed.
 std::uint64_t Draw(NodeState& node) {
-  std::uint64_t z = node.random_state.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed) + 0x9e3779b97f4a7c15;
+  std::uint64_t z = node.random_state.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed) +
+                    0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
@@ -32,7 +35,8 @@ bool TakeOne(std::atomic<std::uint64_t>& left) {
 
 void Retire(NodeState& node, Fault& fault) {
   std::uint32_t in_force = 1;
-  if (fault.active.compare_exchange_strong(in_force, 0)) node.fault_count.fetch_sub(1, std::memory_order_release);
+  if (fault.active.compare_exchange_strong(in_force, 0))
+    node.fault_count.fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace
@@ -58,8 +62,8 @@ int InjectedFault(std::string_view call, int card) {
   return 0;
 }
 
-int AddFault(std::string_view call, int card, int result, std::uint64_t delay_ns, std::uint32_t permille,
-             std::uint64_t skip, std::uint64_t count) {
+int AddFault(std::string_view call, int card, int result, std::uint64_t delay_ns,
+             std::uint32_t permille, std::uint64_t skip, std::uint64_t count) {
   NodeState* node = AttachNode();
   if (node == nullptr) return -1;
   for (int i = 0; i < kMaxFaults; ++i) {
@@ -92,7 +96,8 @@ void RaiseXid(int card, std::uint64_t code) {
   NodeState* node = AttachNode();
   if (node == nullptr || card < 0 || card >= static_cast<int>(node->card_count)) return;
   CardState& state = node->cards[card];
-  // Written before it is announced; two that raise at once may share a place, and waiters then see one of them twice.
+  // Written before it is announced; two that raise at once may share a place, and waiters then see
+  // one of them twice.
   Xid& xid = state.xids[state.xid_sequence.load(std::memory_order_acquire) % kMaxXids];
   xid.code.store(code, std::memory_order_relaxed);
   xid.when_ns.store(NowNs(), std::memory_order_relaxed);

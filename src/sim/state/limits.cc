@@ -12,7 +12,8 @@ namespace {
 
 MemoryLimit* Find(NodeState& node, std::string_view cgroup) {
   for (MemoryLimit& limit : node.limits) {
-    if (limit.state.load(std::memory_order_acquire) == 1 && Text(limit.cgroup, sizeof limit.cgroup) == cgroup) {
+    if (limit.state.load(std::memory_order_acquire) == 1 &&
+        Text(limit.cgroup, sizeof limit.cgroup) == cgroup) {
       return &limit;
     }
   }
@@ -44,7 +45,8 @@ bool Empty(const MemoryLimit& limit) {
 }
 
 std::uint64_t HeldIn(const NodeState& node, int card, std::string_view cgroup) {
-  const std::uint64_t high = std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses);
+  const std::uint64_t high =
+      std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses);
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < high; ++i) {
     const ProcessSlot& slot = node.processes[i];
@@ -103,12 +105,14 @@ bool InCgroup(std::string_view path, std::string_view cgroup) {
 }
 
 bool OverMemoryLimit(NodeState& node, int card, int slot) {
-  const std::string_view path = Text(node.processes[slot].cgroup, sizeof node.processes[slot].cgroup);
+  const std::string_view path =
+      Text(node.processes[slot].cgroup, sizeof node.processes[slot].cgroup);
   for (const MemoryLimit& limit : node.limits) {
     if (limit.state.load(std::memory_order_acquire) != 1) continue;
     const std::string_view cgroup = Text(limit.cgroup, sizeof limit.cgroup);
     const std::uint64_t hard = limit.hard[card].load(std::memory_order_acquire);
-    if (hard != kNoMemoryLimit && InCgroup(path, cgroup) && HeldIn(node, card, cgroup) > hard) return true;
+    if (hard != kNoMemoryLimit && InCgroup(path, cgroup) && HeldIn(node, card, cgroup) > hard)
+      return true;
   }
   return false;
 }

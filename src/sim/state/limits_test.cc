@@ -1,6 +1,5 @@
-#include <string.h>
-
 #include <gtest/gtest.h>
+#include <string.h>
 
 #include <string>
 
@@ -45,7 +44,8 @@ TEST(Limits, CountWhatOtherProcessesOfTheCgroupHold) {
   TestNode node;
   ASSERT_TRUE(SetMemoryLimit(0, "/", 0, 300 * kMiB));
   ASSERT_TRUE(ChargeCard(0, 200 * kMiB));
-  EXPECT_TRUE(testing::Join(testing::Start([] { return !ChargeCard(0, 102 * kMiB) && ChargeCard(0, 100 * kMiB); })));
+  EXPECT_TRUE(testing::Join(
+      testing::Start([] { return !ChargeCard(0, 102 * kMiB) && ChargeCard(0, 100 * kMiB); })));
   EXPECT_TRUE(ChargeCard(0, 100 * kMiB)) << "the dead one counts no more";
 }
 
@@ -61,7 +61,8 @@ TEST(Limits, BadOnesAreRefused) {
   EXPECT_FALSE(SetMemoryLimit(0, "", 0, 1));
   EXPECT_FALSE(SetMemoryLimit(0, "/" + std::string(300, 'x'), 0, 1));
   EXPECT_FALSE(SetMemoryLimit(3, "/a", 0, 1));
-  for (int i = 0; i < kMaxMemoryLimits; ++i) EXPECT_TRUE(SetMemoryLimit(0, "/" + std::to_string(i), 0, 1));
+  for (int i = 0; i < kMaxMemoryLimits; ++i)
+    EXPECT_TRUE(SetMemoryLimit(0, "/" + std::to_string(i), 0, 1));
   EXPECT_FALSE(SetMemoryLimit(0, "/one-more", 0, 1));
 }
 

@@ -1,8 +1,8 @@
 // Who holds how much of a card.
 //
-// A charge changes `used` first and `held` after it, inside a window in which the slot's count of charges under way is
-// not 0. So a process killed anywhere leaves `used` at or above the truth, and the window tells whoever takes its slot
-// out that the sum must be counted again.
+// A charge changes `used` first and `held` after it, inside a window in which the slot's count of
+// charges under way is not 0. So a process killed anywhere leaves `used` at or above the truth, and
+// the window tells whoever takes its slot out that the sum must be counted again.
 #include <algorithm>
 
 #include "sim/state/own.h"
@@ -17,13 +17,16 @@ std::uint64_t WholeBlocks(std::uint64_t bytes) {
   return (bytes + kBlockBytes - 1) & ~(kBlockBytes - 1);
 }
 
-std::uint64_t Capacity(const CardSpec& spec) { return (spec.memory_bytes - spec.reserved_bytes) & ~(kBlockBytes - 1); }
+std::uint64_t Capacity(const CardSpec& spec) {
+  return (spec.memory_bytes - spec.reserved_bytes) & ~(kBlockBytes - 1);
+}
 
 bool AddUsed(CardState& card, std::uint64_t bytes, std::uint64_t capacity) {
   std::uint64_t word = card.used.load(std::memory_order_relaxed);
   do {
     if (bytes > capacity || UsedOf(word) > capacity - bytes) return false;
-  } while (!card.used.compare_exchange_weak(word, UsedWord(UsedOf(word) + bytes, word), std::memory_order_acq_rel));
+  } while (!card.used.compare_exchange_weak(word, UsedWord(UsedOf(word) + bytes, word),
+                                            std::memory_order_acq_rel));
   return true;
 }
 
@@ -47,8 +50,9 @@ std::uint64_t UsedWord(std::uint64_t bytes, std::uint64_t last_word) {
 
 void SubtractUsed(CardState& card, std::uint64_t bytes) {
   std::uint64_t word = card.used.load(std::memory_order_relaxed);
-  while (!card.used.compare_exchange_weak(word, UsedWord(UsedOf(word) - std::min(bytes, UsedOf(word)), word),
-                                          std::memory_order_acq_rel)) {
+  while (!card.used.compare_exchange_weak(
+      word, UsedWord(UsedOf(word) - std::min(bytes, UsedOf(word)), word),
+      std::memory_order_acq_rel)) {
   }
 }
 
@@ -56,7 +60,8 @@ void Recount(NodeState& node, int card) {
   CardState& state = node.cards[card];
   for (int attempt = 0; attempt < kRecountTries; ++attempt) {
     std::uint64_t before = state.used.load(std::memory_order_acquire);
-    const std::uint64_t high = std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses);
+    const std::uint64_t high =
+        std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses);
     std::uint64_t sum = 0;
     bool quiet = true;
     for (std::uint64_t i = 0; i < high && quiet; ++i) {
@@ -68,7 +73,8 @@ void Recount(NodeState& node, int card) {
       sum += held & ~kUnderWayMask;
     }
     if (!quiet) continue;
-    if (state.used.compare_exchange_strong(before, UsedWord(sum, before), std::memory_order_acq_rel)) {
+    if (state.used.compare_exchange_strong(before, UsedWord(sum, before),
+                                           std::memory_order_acq_rel)) {
       state.recount_wanted.store(0, std::memory_order_release);
       return;
     }
@@ -78,14 +84,16 @@ void Recount(NodeState& node, int card) {
 bool ChargeCard(int card, std::uint64_t bytes) {
   NodeState* node = AttachNode();
   const int slot = OwnProcess();
-  if (node == nullptr || slot < 0 || card < 0 || card >= static_cast<int>(node->card_count)) return false;
+  if (node == nullptr || slot < 0 || card < 0 || card >= static_cast<int>(node->card_count))
+    return false;
   bytes = WholeBlocks(bytes);
   if (!TryCharge(*node, card, slot, bytes)) {
     SweepThoroughly(*node);
     if (!TryCharge(*node, card, slot, bytes)) return false;
   }
   if (node->limit_count.load(std::memory_order_acquire) == 0) return true;
-  // Charged first and then summed: two that race may both be refused, but never both be granted the last byte.
+  // Charged first and then summed: two that race may both be refused, but never both be granted the
+  // last byte.
   ReadOwnCgroup(node->processes[slot].cgroup, sizeof node->processes[slot].cgroup);
   if (!OverMemoryLimit(*node, card, slot)) return true;
   SweepThoroughly(*node);

@@ -49,7 +49,8 @@ int WriteNode(int fd, const NodeDescription& description) {
 
 int CreateNode(const char* path, const NodeDescription& description) {
   char draft[4096];
-  if (snprintf(draft, sizeof draft, "%s.XXXXXX", path) >= static_cast<int>(sizeof draft)) return ENAMETOOLONG;
+  if (snprintf(draft, sizeof draft, "%s.XXXXXX", path) >= static_cast<int>(sizeof draft))
+    return ENAMETOOLONG;
   const int fd = mkostemp(draft, O_CLOEXEC);
   if (fd < 0) return errno;
   int error = WriteNode(fd, description);
@@ -76,8 +77,8 @@ NodeState* MapNode(const char* path) {
   errno = error;
   if (memory == MAP_FAILED) return nullptr;
   auto* node = static_cast<NodeState*>(memory);
-  if (node->magic == kNodeMagic && node->layout == kNodeLayout && node->bytes == sizeof(NodeState) &&
-      node->card_count <= kMaxCards) {
+  if (node->magic == kNodeMagic && node->layout == kNodeLayout &&
+      node->bytes == sizeof(NodeState) && node->card_count <= kMaxCards) {
     return node;
   }
   munmap(memory, sizeof(NodeState));

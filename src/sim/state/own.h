@@ -20,10 +20,12 @@ inline std::uint64_t UsedOf(std::uint64_t word) { return (word >> kUsedShift) * 
 // Adds (never refused) or takes away bytes from the card's sum.
 void SubtractUsed(CardState& card, std::uint64_t bytes);
 
-// Makes the sum what the slots say, if nobody is in the middle of a change; else leaves recount_wanted set.
+// Makes the sum what the slots say, if nobody is in the middle of a change; else leaves
+// recount_wanted set.
 void Recount(NodeState& node, int card);
 
-// Sweep that looks at zombies, reused pids and exec too, and at other pid namespaces if this process can see them.
+// Sweep that looks at zombies, reused pids and exec too, and at other pid namespaces if this
+// process can see them.
 void SweepThoroughly(NodeState& node);
 
 // Fills `buffer` with this process' cgroup path: the unified one, else the memory controller's.
@@ -32,7 +34,8 @@ void ReadOwnCgroup(char* buffer, std::size_t size);
 // True when `path` is `cgroup` or below it.
 bool InCgroup(std::string_view path, std::string_view cgroup);
 
-// True when a limit of a cgroup that holds `slot` is exceeded by what its processes hold on the card now.
+// True when a limit of a cgroup that holds `slot` is exceeded by what its processes hold on the
+// card now.
 bool OverMemoryLimit(NodeState& node, int card, int slot);
 
 // A text read from shared memory that may be torn or unterminated.

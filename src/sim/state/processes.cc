@@ -118,8 +118,10 @@ pid_t PidHere(std::uint64_t owner, std::uint64_t pid_namespace) {
   return found;
 }
 
-// The process of `owner`, which is not in this namespace (or was killed before it could say where it is).
-bool ForeignAlive(const NodeState* node, std::uint64_t owner, std::uint64_t image, std::uint64_t pid_namespace) {
+// The process of `owner`, which is not in this namespace (or was killed before it could say where
+// it is).
+bool ForeignAlive(const NodeState* node, std::uint64_t owner, std::uint64_t image,
+                  std::uint64_t pid_namespace) {
   const pid_t pid = PidHere(owner, pid_namespace);
   if (pid != 0) return FactsAgree(Facts(pid), owner, image);
   // Only where every process of the node is to be seen does "not found" mean that it is gone.
@@ -145,7 +147,8 @@ std::uint64_t OwnIdentity(ProcessFacts* facts) {
   return facts->start_ticks << kPidBits | static_cast<std::uint64_t>(getpid());
 }
 
-// Empties a slot that this process has marked as being taken out. `whole` is false when somebody else died doing it.
+// Empties a slot that this process has marked as being taken out. `whole` is false when somebody
+// else died doing it.
 void Empty(NodeState& node, int index, bool whole) {
   ProcessSlot& slot = node.processes[index];
   for (std::uint32_t card = 0; card < node.card_count; ++card) {
@@ -179,12 +182,14 @@ void TakeOut(NodeState& node, int index, std::uint64_t owner) {
   ProcessFacts facts;
   const std::uint64_t taker = OwnIdentity(&facts) | kTakingOut;
   const bool whole = (owner & kTakingOut) == 0;
-  if (!node.processes[index].owner.compare_exchange_strong(owner, taker, std::memory_order_acq_rel)) return;
+  if (!node.processes[index].owner.compare_exchange_strong(owner, taker, std::memory_order_acq_rel))
+    return;
   Empty(node, index, whole);
 }
 
 int SlotsHigh(const NodeState& node) {
-  return static_cast<int>(std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses));
+  return static_cast<int>(
+      std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses));
 }
 
 void RecountWhereWanted(NodeState& node) {
@@ -193,8 +198,8 @@ void RecountWhereWanted(NodeState& node) {
   }
 }
 
-// The slot of this process: another copy of this library in the process may have claimed it. A slot of the program that
-// exec replaced is emptied.
+// The slot of this process: another copy of this library in the process may have claimed it. A slot
+// of the program that exec replaced is emptied.
 int FindOwn(NodeState& node, std::uint64_t identity, std::uint64_t image) {
   for (int i = 0; i < SlotsHigh(node); ++i) {
     ProcessSlot& slot = node.processes[i];
@@ -213,7 +218,8 @@ int ClaimFree(NodeState& node, std::uint64_t identity, std::uint64_t image) {
     if (slot.owner.load(std::memory_order_relaxed) != 0) continue;
     // Before the claim, so that a sweep never misses a claimed slot.
     std::uint64_t high = node.slots_high.load(std::memory_order_relaxed);
-    while (high < static_cast<std::uint64_t>(i) + 1 && !node.slots_high.compare_exchange_weak(high, i + 1)) {
+    while (high < static_cast<std::uint64_t>(i) + 1 &&
+           !node.slots_high.compare_exchange_weak(high, i + 1)) {
     }
     if (!slot.owner.compare_exchange_strong(none, identity, std::memory_order_acq_rel)) continue;
     memset(slot.command, 0, sizeof slot.command);
@@ -299,7 +305,8 @@ void SweepDeadProcesses() {
   NodeState* node = AttachNode();
   if (node == nullptr) return;
   // Thousands of processes: not more than a few percent of the time goes into looking.
-  const std::uint64_t pause = std::max(kZombieLookNs, 20 * node->sweep_cost_ns.load(std::memory_order_relaxed));
+  const std::uint64_t pause =
+      std::max(kZombieLookNs, 20 * node->sweep_cost_ns.load(std::memory_order_relaxed));
   if (NowNs() - node->last_sweep_ns.load(std::memory_order_relaxed) > pause) {
     SweepThoroughly(*node);
     return;

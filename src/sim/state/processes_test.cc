@@ -1,12 +1,11 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <gtest/gtest.h>
 
 #include "sim/state/node_state.h"
 #include "sim/state/testing/children.h"
@@ -45,7 +44,8 @@ TEST(NodeFile, IsFoundThroughTheEnvironment) {
     setenv(kEnvNodePath, node.path().c_str(), 1);
     UseNode(nullptr);
     NodeState* found = AttachNode();
-    return found != nullptr && found->card_count == 1 && strcmp(found->specs[0].name, "NVIDIA A10G") == 0;
+    return found != nullptr && found->card_count == 1 &&
+           strcmp(found->specs[0].name, "NVIDIA A10G") == 0;
   })));
   EXPECT_TRUE(Join(Start([] {
     setenv(kEnvNodePath, "/nonexistent", 1);
@@ -96,7 +96,8 @@ TEST(Processes, ReusedPidIsNotTheSameProcess) {
   EXPECT_FALSE(ProcessAlive(slot));
 }
 
-// The program that exec starts does not hold what the one before it held, whether it uses the driver or not.
+// The program that exec starts does not hold what the one before it held, whether it uses the
+// driver or not.
 TEST(Processes, ExecGivesEverythingBack) {
   TestNode node;
   int ready[2];
@@ -121,7 +122,8 @@ TEST(Processes, ExecGivesEverythingBack) {
 
 TEST(Processes, EverySlotTakenIsRefusedAndRecovers) {
   TestNode node;
-  // Owners that look alive: this very process, under another name space than the one it looks for itself in.
+  // Owners that look alive: this very process, under another name space than the one it looks for
+  // itself in.
   const std::uint64_t self = node->processes[OwnProcess()].owner.load();
   const std::uint64_t image = node->processes[OwnProcess()].image.load();
   const std::uint64_t space = node->processes[OwnProcess()].pid_namespace.load();

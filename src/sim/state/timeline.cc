@@ -50,7 +50,8 @@ void EndWindow(Timeline& t, SliceCosts costs, TimelineLog* log) {
     // A window that was busy but ends idle belongs to whoever was served last in it.
     std::uint64_t owner = OwnerNow(t, costs.slice_ns);
     if (owner == 0 && t.window_busy_ns > 0) owner = t.last_owner;
-    log->windows[log->window_count++ % kUtilSamples] = {Window(t.advanced_ns) - 1, t.window_busy_ns, owner};
+    log->windows[log->window_count++ % kUtilSamples] = {Window(t.advanced_ns) - 1, t.window_busy_ns,
+                                                        owner};
   }
   t.window_busy_ns = 0;
 }
@@ -69,7 +70,8 @@ void Serve(Timeline& t, std::uint64_t share, TimelineLog* log) {
 void Compact(Timeline& t) {
   std::uint64_t kept = 0;
   for (std::uint64_t i = 0; i < t.count; ++i) {
-    if (t.entries[i].backlog_ns > 0 || t.entries[i].until_ns > t.advanced_ns) t.entries[kept++] = t.entries[i];
+    if (t.entries[i].backlog_ns > 0 || t.entries[i].until_ns > t.advanced_ns)
+      t.entries[kept++] = t.entries[i];
   }
   t.count = kept;
 }
@@ -88,7 +90,8 @@ std::uint64_t Share(std::uint64_t elapsed, int n, SliceCosts costs) {
 }
 
 // When `work` of one process is done that starts to take turns now with what the others have.
-std::uint64_t RoundRobinEnd(const Timeline& t, SliceCosts costs, const TimelineEntry* self, std::uint64_t work) {
+std::uint64_t RoundRobinEnd(const Timeline& t, SliceCosts costs, const TimelineEntry* self,
+                            std::uint64_t work) {
   const std::uint64_t slice = std::max<std::uint64_t>(costs.slice_ns, 1);
   const std::uint64_t rounds = (work + slice - 1) / slice;
   std::uint64_t total = work;
@@ -118,12 +121,14 @@ TimelineEntry* Find(Timeline& t, std::uint64_t owner) {
 void Advance(Timeline& t, SliceCosts costs, std::uint64_t now, TimelineLog* log) {
   if (log != nullptr) {
     log->part_count = static_cast<int>(t.count);
-    for (std::uint64_t i = 0; i < t.count; ++i) log->parts[i] = {t.entries[i].owner, t.entries[i].process, 0};
+    for (std::uint64_t i = 0; i < t.count; ++i)
+      log->parts[i] = {t.entries[i].owner, t.entries[i].process, 0};
   }
   while (t.advanced_ns < now) {
     const std::uint64_t window_end = (Window(t.advanced_ns) + 1) * kUtilWindowNs;
     const Activity found = Look(t);
-    if (found.active == 0 && found.next_ready > now && Window(now) > Window(t.advanced_ns) + kUtilSamples) {
+    if (found.active == 0 && found.next_ready > now &&
+        Window(now) > Window(t.advanced_ns) + kUtilSamples) {
       // Idle for longer than anybody can ask about.
       t.window_busy_ns = 0;
       t.advanced_ns = (Window(now) - kUtilSamples) * kUtilWindowNs;
@@ -150,8 +155,8 @@ void Advance(Timeline& t, SliceCosts costs, std::uint64_t now, TimelineLog* log)
   Compact(t);
 }
 
-std::uint64_t Submit(Timeline& t, SliceCosts costs, std::uint64_t owner, std::uint64_t process, std::uint64_t earliest,
-                     std::uint64_t duration) {
+std::uint64_t Submit(Timeline& t, SliceCosts costs, std::uint64_t owner, std::uint64_t process,
+                     std::uint64_t earliest, std::uint64_t duration) {
   TimelineEntry* self = Find(t, owner);
   if (self == nullptr) {
     if (t.count < kMaxActive) {

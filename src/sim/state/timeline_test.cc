@@ -63,7 +63,8 @@ TEST(Timeline, TwoSaturatingProcessesGetHalfEach) {
   EXPECT_EQ(t.busy_ns_total, 500 * kMs);
 }
 
-// Kernels of 10 ms against kernels of 1 ms, each process with one in flight: time slices make it half and half.
+// Kernels of 10 ms against kernels of 1 ms, each process with one in flight: time slices make it
+// half and half.
 TEST(Timeline, LongKernelsDoNotWinAgainstShortOnes) {
   Timeline t = Fresh();
   std::uint64_t now = kStart, served[3] = {}, due[3] = {0, kStart, kStart};
@@ -100,7 +101,8 @@ TEST(Timeline, PromisesOfAProcessComeInOrder) {
     Advance(t, kCosts, now, nullptr);
     const int who = (i * 31) % 4;
     if (i % 100 == 99) Drop(t, who);
-    const std::uint64_t end = Submit(t, kCosts, 10 + who, who, i % 3 == 0 ? now + 100'000 : 0, 20'000 + i);
+    const std::uint64_t end =
+        Submit(t, kCosts, 10 + who, who, i % 3 == 0 ? now + 100'000 : 0, 20'000 + i);
     EXPECT_GE(end, last[who] + 20'000 + i);
     EXPECT_GE(end, now + 20'000 + i);
     last[who] = end;
@@ -132,7 +134,8 @@ TEST(Timeline, LongIdleTimeIsSkipped) {
 
 TEST(Timeline, MoreProcessesThanPlacesStillRun) {
   Timeline t = Fresh();
-  for (int i = 0; i < 3 * kMaxActive; ++i) EXPECT_GE(Submit(t, kCosts, 100 + i, i, 0, kMs), kStart + kMs);
+  for (int i = 0; i < 3 * kMaxActive; ++i)
+    EXPECT_GE(Submit(t, kCosts, 100 + i, i, 0, kMs), kStart + kMs);
   EXPECT_EQ(t.count, static_cast<std::uint64_t>(kMaxActive));
   Advance(t, kCosts, kStart + 1000 * kMs, nullptr);
   EXPECT_EQ(t.count, 0u);

@@ -47,13 +47,14 @@ SliceCosts EngineCosts(const NodeState& node, int engine) {
   return {node.costs.context_slice_ns, engine == 0 ? node.costs.context_switch_ns : 0};
 }
 
-std::uint64_t SubmitWork(int card, int engine, std::uint64_t earliest_ns, std::uint64_t duration_ns) {
+std::uint64_t SubmitWork(int card, int engine, std::uint64_t earliest_ns,
+                         std::uint64_t duration_ns) {
   NodeState* node = AttachNode();
   const int slot = OwnProcess();
   const std::uint64_t now = NowNs();
   const std::uint64_t alone = (earliest_ns > now ? earliest_ns : now) + duration_ns;
-  if (node == nullptr || slot < 0 || card < 0 || card >= static_cast<int>(node->card_count) || engine < 0 ||
-      engine >= kMaxEngines) {
+  if (node == nullptr || slot < 0 || card < 0 || card >= static_cast<int>(node->card_count) ||
+      engine < 0 || engine >= kMaxEngines) {
     return alone;
   }
   EngineState& state = node->cards[card].engines[engine];
@@ -93,11 +94,13 @@ Timeline PeekTimeline(const NodeState& node, int card, int engine, TimelineLog* 
 std::uint64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 void SleepUntil(std::uint64_t when_ns) {
-  const timespec when{static_cast<time_t>(when_ns / 1'000'000'000), static_cast<long>(when_ns % 1'000'000'000)};
+  const timespec when{static_cast<time_t>(when_ns / 1'000'000'000),
+                      static_cast<long>(when_ns % 1'000'000'000)};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, nullptr) == EINTR) {
   }
 }

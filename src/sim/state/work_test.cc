@@ -1,8 +1,8 @@
-// Work of several processes on one engine, in real time; figures of time are checked against the model's own promises.
+// Work of several processes on one engine, in real time; figures of time are checked against the
+// model's own promises.
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include <gtest/gtest.h>
 
 #include <vector>
 
@@ -47,8 +47,10 @@ TEST(Work, TwoProcessesShareTheEngineFairly) {
     return [stop, kernel] {
       std::uint64_t end = 0;
       while (NowNs() < stop) {
-        if (end > NowNs() + 100 * kMs) usleep(1000);
-        else end = SubmitWork(0, 0, 0, kernel);
+        if (end > NowNs() + 100 * kMs)
+          usleep(1000);
+        else
+          end = SubmitWork(0, 0, 0, kernel);
       }
       sleep(30);
       return true;
@@ -98,7 +100,8 @@ TEST(Work, SamplesTellWhoWasOnTheEngine) {
   EXPECT_TRUE(found) << "the next submission writes them down";
 }
 
-// A process stopped anywhere in a submission must not stop the others: they are given all the time they need to notice.
+// A process stopped anywhere in a submission must not stop the others: they are given all the time
+// they need to notice.
 TEST(Work, AStoppedProcessHoldsNobodyUp) {
   TestNode node;
   std::vector<pid_t> stopped;

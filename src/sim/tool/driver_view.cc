@@ -30,8 +30,10 @@ constexpr std::size_t kMostEntries = 4096;
 
 std::string Path(const base::Fd& fd) { return "/proc/self/fd/" + std::to_string(fd.get()); }
 
-Status Mount(const std::string& from, const std::string& to, const char* type, unsigned long flags, const char* options) {
-  if (mount(from.c_str(), to.c_str(), type, flags, options) != 0) return FailErrno("mount on " + to, errno);
+Status Mount(const std::string& from, const std::string& to, const char* type, unsigned long flags,
+             const char* options) {
+  if (mount(from.c_str(), to.c_str(), type, flags, options) != 0)
+    return FailErrno("mount on " + to, errno);
   return {};
 }
 
@@ -48,7 +50,8 @@ Status PutEmpty(const std::string& path, mode_t mode) {
 
 Status WriteTo(const std::string& path, const std::string& text) {
   base::Fd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!fd.valid() || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  if (!fd.valid() ||
+      write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return FailErrno(path, errno);
   }
   return {};
@@ -66,10 +69,12 @@ Result<bool> EnterNamespace() {
     for (const auto& [file, text] : {std::pair<const char*, std::string>{"setgroups", "deny"},
                                      {"uid_map", user + " " + user + " 1"},
                                      {"gid_map", group + " " + group + " 1"}}) {
-      if (Status written = WriteTo(std::string("/proc/self/") + file, text); !written) return Fail(written.error());
+      if (Status written = WriteTo(std::string("/proc/self/") + file, text); !written)
+        return Fail(written.error());
     }
   }
-  if (Status slave = Mount("", "/", nullptr, MS_REC | MS_SLAVE, nullptr); !slave) return Fail(slave.error());
+  if (Status slave = Mount("", "/", nullptr, MS_REC | MS_SLAVE, nullptr); !slave)
+    return Fail(slave.error());
   return own_users;
 }
 
@@ -79,11 +84,13 @@ Status RebuildFolder(const std::string& folder, const char* options) {
   if (!before.valid()) return FailErrno(folder, errno);
   Result<std::vector<std::string>> names = base::ListDirectory(folder);
   if (!names) return Fail(names.error());
-  if (names->size() > kMostEntries) return Fail(Code::kResourceExhausted, folder + ": too many entries");
-  if (Status mounted = Mount("tessera-sim", folder, "tmpfs", MS_NOSUID, options); !mounted) return mounted;
+  if (names->size() > kMostEntries)
+    return Fail(Code::kResourceExhausted, folder + ": too many entries");
+  if (Status mounted = Mount("tessera-sim", folder, "tmpfs", MS_NOSUID, options); !mounted)
+    return mounted;
   for (const std::string& name : *names) {
     const std::string from = Path(before) + "/" + name, to = folder + "/" + name;
-    struct stat info {};
+    struct stat info{};
     if (lstat(from.c_str(), &info) != 0) continue;  // gone meanwhile
     if (S_ISLNK(info.st_mode)) {
       char target[PATH_MAX];
@@ -115,13 +122,15 @@ Result<std::string> DefaultLibraryFolder() {
 Status PutLibraries(const std::string& from) {
   if (Status made = base::MakeDirectory(kLibraries, 0755); !made) return made;
   for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
-    // Copied: a rebuild does not touch running programs, and the build may lie where other users can't go.
+    // Copied: a rebuild does not touch running programs, and the build may lie where other users
+    // can't go.
     Result<std::string> library = base::ReadFile(from + "/" + name, kMostLibraryBytes);
     if (!library) return Fail(library.error());
     if (Status put = Put(std::string(kLibraries) + "/" + name, *library, 0755); !put) return put;
   }
   // Some programs open the development name.
-  if (symlink("libcuda.so.1", (std::string(kLibraries) + "/libcuda.so").c_str()) != 0) return FailErrno("libcuda.so", errno);
+  if (symlink("libcuda.so.1", (std::string(kLibraries) + "/libcuda.so").c_str()) != 0)
+    return FailErrno("libcuda.so", errno);
   return {};
 }
 
@@ -138,8 +147,8 @@ Status OverlayLibraries() {
   return Mount("tessera-sim", *folder, "overlay", MS_RDONLY, layers.c_str());
 }
 
-// Programs that ask `ldconfig -p` where the driver is look into the cache only. Without ldconfig they are on their own, and the
-// loader finds the libraries all the same.
+// Programs that ask `ldconfig -p` where the driver is look into the cache only. Without ldconfig
+// they are on their own, and the loader finds the libraries all the same.
 void RefreshCache() {
   const std::string cache = std::string(kFolder) + "/ld.so.cache";
   const pid_t child = fork();
@@ -155,22 +164,24 @@ void RefreshCache() {
   mount(cache.c_str(), kCache, nullptr, MS_BIND, nullptr);
 }
 
-// /dev with more names: an overlay, so that terminals work (the kernel looks for `pts` beside the /dev/ptmx that was opened,
-// which is nowhere for a bound file). Not in a user namespace, where device files of a new mount can't be opened.
+// /dev with more names: an overlay, so that terminals work (the kernel looks for `pts` beside the
+// /dev/ptmx that was opened, which is nowhere for a bound file). Not in a user namespace, where
+// device files of a new mount can't be opened.
 bool OverlayDevices(const std::string& more) {
   base::Fd before(open("/dev", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  struct stat whole {};
+  struct stat whole{};
   if (!before.valid() || fstat(before.get(), &whole) != 0) return false;
   Result<std::vector<std::string>> names = base::ListDirectory("/dev");
   if (!names) return false;
   const std::string layers = "lowerdir=" + more + ":/dev";
-  if (Status mounted = Mount("tessera-sim", "/dev", "overlay", MS_NOSUID, layers.c_str()); !mounted) return false;
+  if (Status mounted = Mount("tessera-sim", "/dev", "overlay", MS_NOSUID, layers.c_str()); !mounted)
+    return false;
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null >= 0) close(null);
   bool good = null >= 0;
   for (const std::string& name : *names) {  // what is mounted below /dev: pts, shm, ...
     const std::string from = Path(before) + "/" + name;
-    struct stat info {};
+    struct stat info{};
     if (!good || lstat(from.c_str(), &info) != 0 || info.st_dev == whole.st_dev) continue;
     good = Mount(from, "/dev/" + name, nullptr, MS_BIND | MS_REC, nullptr).has_value();
   }
@@ -178,7 +189,8 @@ bool OverlayDevices(const std::string& more) {
   return good;
 }
 
-// jax and container tools look for these files before they try the driver. A machine with a real driver has them.
+// jax and container tools look for these files before they try the driver. A machine with a real
+// driver has them.
 Status PutDeviceFiles(int cards) {
   if (access("/dev/nvidiactl", F_OK) == 0) return {};
   const auto put_in = [cards](const std::string& folder) -> Status {
@@ -216,7 +228,8 @@ Status EnterDriverView(const DriverView& view) {
   const bool has_folder = getcwd(working_folder, sizeof working_folder) != nullptr;
   Result<bool> own_users = EnterNamespace();
   if (!own_users) return Fail(own_users.error());
-  // Opened in the new namespace, since mounts of another one can't be bound, and before anything is hidden.
+  // Opened in the new namespace, since mounts of another one can't be bound, and before anything is
+  // hidden.
   base::Fd node(open(view.node.c_str(), O_PATH | O_CLOEXEC));
   if (!node.valid()) return FailErrno(view.node, errno);
   base::Fd libraries(open(view.libraries.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -226,7 +239,9 @@ Status EnterDriverView(const DriverView& view) {
     if (Status rebuilt = RebuildFolder("/run", "mode=0755,size=16m"); !rebuilt) return rebuilt;
     if (Status made = base::MakeDirectory(kFolder, 0755); !made) return made;
   }
-  if (Status mounted = Mount("tessera-sim", kFolder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=512m"); !mounted) {
+  if (Status mounted =
+          Mount("tessera-sim", kFolder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=512m");
+      !mounted) {
     return mounted;
   }
   for (const Status& done : {PutLibraries(Path(libraries)), PutNode(node)}) {

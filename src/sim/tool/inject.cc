@@ -86,14 +86,17 @@ const Named* Find(const Named (&table)[N], std::string_view name) {
 Result<int> ParseResult(const std::string& call, const std::string& text) {
   int number = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (read.ec == std::errc{} && read.ptr == text.data() + text.size() && number >= 0 && number <= 9999) return number;
+  if (read.ec == std::errc{} && read.ptr == text.data() + text.size() && number >= 0 &&
+      number <= 9999)
+    return number;
   const bool nvml = call.starts_with("nvml");
   std::string_view name = text;
   const std::string_view prefix = nvml ? "NVML_ERROR_" : "CUDA_ERROR_";
   if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   const Named* named = nvml ? Find(kNvmlResults, name) : Find(kCudaResults, name);
   if (named != nullptr) return static_cast<int>(named->value);
-  return Fail(Code::kInvalidArgument, "--result '" + text + "' is not legal: a number from 0 to 9999, or " +
+  return Fail(Code::kInvalidArgument, "--result '" + text +
+                                          "' is not legal: a number from 0 to 9999, or " +
                                           (nvml ? Legal(kNvmlResults) : Legal(kCudaResults)));
 }
 
@@ -105,7 +108,8 @@ Result<std::uint64_t> ParseThrottle(const std::string& text) {
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
     const Named* named = Find(kThrottle, name);
     if (named == nullptr) {
-      return Fail(Code::kInvalidArgument, "throttle '" + std::string(name) + "' is not legal: " + Legal(kThrottle));
+      return Fail(Code::kInvalidArgument,
+                  "throttle '" + std::string(name) + "' is not legal: " + Legal(kThrottle));
     }
     sum |= static_cast<std::uint64_t>(named->value);
   } while (!rest.empty());

@@ -17,10 +17,12 @@ constexpr int kUsageStatus = 2;
 constexpr char kExamples[] =
     "Examples:\n"
     "  tessera-sim run --node a10g -- python serve.py\n"
-    "  tessera-sim run --node two-a10g --state /tmp/node -- ./a &   # several programs on one node\n"
+    "  tessera-sim run --node two-a10g --state /tmp/node -- ./a &   # several programs on one "
+    "node\n"
     "  tessera-sim run --state /tmp/node -- ./b\n"
     "  tessera-sim show --state /tmp/node --output json\n"
-    "  tessera-sim inject --state /tmp/node fault cuMemAlloc_v2 --result OUT_OF_MEMORY --skip 10 --count 1\n"
+    "  tessera-sim inject --state /tmp/node fault cuMemAlloc_v2 --result OUT_OF_MEMORY --skip 10 "
+    "--count 1\n"
     "  tessera-sim inject --state /tmp/node xid 79 --card 0\n"
     "Presets: ";
 
@@ -33,12 +35,14 @@ int Complain(const std::string& text) {
 Status Attach(const std::string& state) {
   if (state.empty()) {
     if (AttachNode() != nullptr) return {};
-    return Fail(Code::kNotFound, std::string("no node here: neither ") + kEnvNodePath + " nor " + kDefaultNodePath +
-                                     " is one; name its file with --state");
+    return Fail(Code::kNotFound, std::string("no node here: neither ") + kEnvNodePath + " nor " +
+                                     kDefaultNodePath + " is one; name its file with --state");
   }
   NodeState* node = MapNode(state.c_str());
   if (node == nullptr) {
-    if (errno == EPROTO) return Fail(Code::kDataLoss, "--state " + state + ": not a node of this version of tessera-sim");
+    if (errno == EPROTO)
+      return Fail(Code::kDataLoss,
+                  "--state " + state + ": not a node of this version of tessera-sim");
     return FailErrno("--state " + state, errno);
   }
   UseNode(node);
@@ -57,19 +61,25 @@ struct InjectOptions {
 int Show(const std::string& state, const std::string& output) {
   if (Status attached = Attach(state); !attached) return Complain(attached.error().message);
   std::fputs((output == "json" ? ShowJson() : ShowText()).c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : Complain(std::string("standard output: ") + std::strerror(errno));
+  return std::fflush(stdout) == 0
+             ? 0
+             : Complain(std::string("standard output: ") + std::strerror(errno));
 }
 
 int InjectFault(const InjectOptions& options) {
   Result<int> result = ParseResult(options.call, options.result);
   if (!result) return Complain(result.error().message);
-  if (*result == 0 && options.delay_ms <= 0) return Complain("a fault needs --result, --delay-ms or both");
+  if (*result == 0 && options.delay_ms <= 0)
+    return Complain("a fault needs --result, --delay-ms or both");
   if (options.call.empty() || options.call.size() >= sizeof(Fault::call)) {
-    return Complain("call '" + options.call + "' is not legal: a name of 1 to 63 letters, or the start of one and *");
+    return Complain("call '" + options.call +
+                    "' is not legal: a name of 1 to 63 letters, or the start of one and *");
   }
-  const int index = AddFault(options.call, options.any_card, *result, static_cast<std::uint64_t>(options.delay_ms * 1e6),
-                             options.permille, options.skip, options.count);
-  return index >= 0 ? 0 : Complain("64 faults are in force already: take some out with inject clear");
+  const int index = AddFault(options.call, options.any_card, *result,
+                             static_cast<std::uint64_t>(options.delay_ms * 1e6), options.permille,
+                             options.skip, options.count);
+  return index >= 0 ? 0
+                    : Complain("64 faults are in force already: take some out with inject clear");
 }
 
 int Inject(const CLI::App& inject, const InjectOptions& options) {
@@ -87,7 +97,8 @@ int Inject(const CLI::App& inject, const InjectOptions& options) {
   if (what == "hang") {
     // Every call of both libraries waits; that is what a hung driver looks like.
     for (const char* calls : {"cu*", "nvml*"}) {
-      if (AddFault(calls, options.any_card, 0, static_cast<std::uint64_t>(options.delay_ms * 1e6), 1000, 0, options.count) < 0) {
+      if (AddFault(calls, options.any_card, 0, static_cast<std::uint64_t>(options.delay_ms * 1e6),
+                   1000, 0, options.count) < 0) {
         return Complain("64 faults are in force already: take some out with inject clear");
       }
     }
@@ -121,30 +132,39 @@ void AddInject(CLI::App& inject, InjectOptions& options) {
   const auto state = "file of the node; default: the one of this namespace";
   inject.add_option("--state", options.state, state);
   const auto one_card = [&](CLI::App* command) {
-    command->add_option("--card", options.card, "card, 0 without it")->check(CLI::Range(0, kMaxCards - 1));
+    command->add_option("--card", options.card, "card, 0 without it")
+        ->check(CLI::Range(0, kMaxCards - 1));
   };
   const auto some_card = [&](CLI::App* command) {
-    command->add_option("--card", options.any_card, "card, -1 = all")->check(CLI::Range(-1, kMaxCards - 1));
+    command->add_option("--card", options.any_card, "card, -1 = all")
+        ->check(CLI::Range(-1, kMaxCards - 1));
   };
 
-  CLI::App* fault = inject.add_subcommand("fault", "calls of one function fail, come late, or both");
+  CLI::App* fault =
+      inject.add_subcommand("fault", "calls of one function fail, come late, or both");
   fault->add_option("CALL", options.call, "cuMemAlloc_v2, nvmlDeviceGetName, cuMem*")->required();
   fault->add_option("--result", options.result, "number or name of the result, 0 = none");
-  fault->add_option("--delay-ms", options.delay_ms, "wait before")->check(CLI::Range(0.0, 3'600'000.0));
-  fault->add_option("--permille", options.permille, "of matching calls, drawn from the seed")->check(CLI::Range(1, 1000));
+  fault->add_option("--delay-ms", options.delay_ms, "wait before")
+      ->check(CLI::Range(0.0, 3'600'000.0));
+  fault->add_option("--permille", options.permille, "of matching calls, drawn from the seed")
+      ->check(CLI::Range(1, 1000));
   fault->add_option("--skip", options.skip, "calls that still work first");
   fault->add_option("--count", options.count, "calls that fail, 0 = all");
   some_card(fault);
 
   CLI::App* hang = inject.add_subcommand("hang", "every call of the driver waits");
-  hang->add_option("--ms", options.delay_ms, "how long")->required()->check(CLI::Range(0.001, 3'600'000.0));
+  hang->add_option("--ms", options.delay_ms, "how long")
+      ->required()
+      ->check(CLI::Range(0.001, 3'600'000.0));
   hang->add_option("--count", options.count, "calls that wait, 0 = all");
   some_card(hang);
 
   inject.add_subcommand("clear", "takes out all faults");
 
   CLI::App* xid = inject.add_subcommand("xid", "the card reports an XID");
-  xid->add_option("CODE", options.xid, "as in NVIDIA's XID catalogue")->required()->check(CLI::Range(1, 9999));
+  xid->add_option("CODE", options.xid, "as in NVIDIA's XID catalogue")
+      ->required()
+      ->check(CLI::Range(1, 9999));
   one_card(xid);
 
   CLI::App* ecc = inject.add_subcommand("ecc", "memory errors are counted");
@@ -152,11 +172,13 @@ void AddInject(CLI::App& inject, InjectOptions& options) {
   ecc->add_option("--uncorrected", options.uncorrected, "double-bit errors");
   one_card(ecc);
 
-  CLI::App* temperature = inject.add_subcommand("temperature", "the card is that hot; 0 = as its load makes it");
+  CLI::App* temperature =
+      inject.add_subcommand("temperature", "the card is that hot; 0 = as its load makes it");
   temperature->add_option("CELSIUS", options.temperature)->required()->check(CLI::Range(0, 150));
   one_card(temperature);
 
-  CLI::App* throttle = inject.add_subcommand("throttle", "clocks are held down: power, thermal, hw-thermal, power-brake, none");
+  CLI::App* throttle = inject.add_subcommand(
+      "throttle", "clocks are held down: power, thermal, hw-thermal, power-brake, none");
   throttle->add_option("REASONS", options.throttle, "with commas")->required();
   one_card(throttle);
 
@@ -173,10 +195,14 @@ int Main(int argc, char** argv) {
 
   RunOptions run_options;
   CLI::App* run = app.add_subcommand("run", "starts a program on a simulated node");
-  run->add_option("--node", run_options.node, "description: a YAML file or a preset (default a10g)");
-  run->add_option("--state", run_options.state, "node file: made by the first who names it, joined by the others");
-  run->add_option("--libraries", run_options.libraries, "folder with the driver libraries (default ../lib)");
-  run->add_flag("--no-namespace", run_options.no_namespace, "find the driver by environment variables");
+  run->add_option("--node", run_options.node,
+                  "description: a YAML file or a preset (default a10g)");
+  run->add_option("--state", run_options.state,
+                  "node file: made by the first who names it, joined by the others");
+  run->add_option("--libraries", run_options.libraries,
+                  "folder with the driver libraries (default ../lib)");
+  run->add_flag("--no-namespace", run_options.no_namespace,
+                "find the driver by environment variables");
   run->add_option("COMMAND", run_options.command, "after --")->required();
   run->positionals_at_end();
 

@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/files.h"
 #include "base/fd.h"
+#include "base/files.h"
 #include "sim/nodes/node_description.h"
 #include "sim/tool/driver_view.h"
 
@@ -36,7 +36,9 @@ void Remove(const NodeFile& node) {
 Result<int> CardsOf(const std::string& path) {
   NodeState* node = MapNode(path.c_str());
   if (node == nullptr) {
-    if (errno == EPROTO) return Fail(Code::kDataLoss, "--state " + path + ": not a node of this version of tessera-sim");
+    if (errno == EPROTO)
+      return Fail(Code::kDataLoss,
+                  "--state " + path + ": not a node of this version of tessera-sim");
     return FailErrno("--state " + path, errno);
   }
   const int cards = static_cast<int>(node->card_count);
@@ -50,14 +52,16 @@ Result<NodeFile> MakeNode(const RunOptions& options) {
   if (!description) return FailIn("--node", description.error());
   if (options.state.empty()) {
     // In memory where there is a place for that: pages of the node are written often.
-    std::string folder = (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") + std::string("/tessera-sim-XXXXXX");
+    std::string folder =
+        (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") + std::string("/tessera-sim-XXXXXX");
     if (mkdtemp(folder.data()) == nullptr) return FailErrno(folder, errno);
     node.folder = folder;
     node.path = folder + "/node";
   } else {
     char real[4096];
-    node.path = options.state.front() == '/' || getcwd(real, sizeof real) == nullptr ? options.state
-                                                                                    : std::string(real) + "/" + options.state;
+    node.path = options.state.front() == '/' || getcwd(real, sizeof real) == nullptr
+                    ? options.state
+                    : std::string(real) + "/" + options.state;
   }
   const int error = CreateNode(node.path.c_str(), *description);
   if (error != 0 && error != EEXIST) {
@@ -82,7 +86,8 @@ Result<std::string> LibraryFolder(const RunOptions& options) {
   }
   char real[PATH_MAX];
   for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
-    if (access((folder + "/" + name).c_str(), R_OK) != 0) return FailErrno("driver library " + folder + "/" + name, errno);
+    if (access((folder + "/" + name).c_str(), R_OK) != 0)
+      return FailErrno("driver library " + folder + "/" + name, errno);
   }
   return realpath(folder.c_str(), real) == nullptr ? folder : std::string(real);
 }
@@ -104,7 +109,8 @@ std::string WhyNoView(DriverView view) {
   to = base::Fd();
   std::string why;
   char buffer[512];
-  for (ssize_t got; (got = read(from.get(), buffer, sizeof buffer)) > 0;) why.append(buffer, static_cast<std::size_t>(got));
+  for (ssize_t got; (got = read(from.get(), buffer, sizeof buffer)) > 0;)
+    why.append(buffer, static_cast<std::size_t>(got));
   int status = 0;
   waitpid(child, &status, 0);
   if (why.empty() && status != 0) why = "the trial ended with status " + std::to_string(status);
@@ -131,7 +137,8 @@ void Forward(int signal) {
 int WaitFor(pid_t child, const NodeFile& node) {
   running_child = child;
   for (int signal_number : {SIGINT, SIGQUIT}) signal(signal_number, SIG_IGN);
-  for (int signal_number : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH}) signal(signal_number, Forward);
+  for (int signal_number : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH})
+    signal(signal_number, Forward);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -149,9 +156,11 @@ int StartInView(const RunOptions& options, const NodeFile& node) {
   return Exec(options.command);
 }
 
-int StartWithEnvironment(const RunOptions& options, const NodeFile& node, const std::string& libraries) {
+int StartWithEnvironment(const RunOptions& options, const NodeFile& node,
+                         const std::string& libraries) {
   const char* before = std::getenv("LD_LIBRARY_PATH");
-  const std::string path = libraries + (before != nullptr && before[0] != 0 ? std::string(":") + before : "");
+  const std::string path =
+      libraries + (before != nullptr && before[0] != 0 ? std::string(":") + before : "");
   sigset_t all, old;
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, &old);  // none is lost between fork and the handlers
@@ -189,7 +198,9 @@ Result<int> Run(const RunOptions& options) {
     }
     return StartInView(options, *node);
   }
-  std::fprintf(stderr, "tessera-sim: no mount namespace (%s): the driver is found by LD_LIBRARY_PATH and %s, not under env -i\n",
+  std::fprintf(stderr,
+               "tessera-sim: no mount namespace (%s): the driver is found by LD_LIBRARY_PATH and "
+               "%s, not under env -i\n",
                why.c_str(), kEnvNodePath);
   return StartWithEnvironment(options, *node, *libraries);
 }

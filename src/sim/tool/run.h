@@ -16,7 +16,8 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 
-// Does not return when the command was started in this process; else its exit status, or an error when nothing was started.
+// Does not return when the command was started in this process; else its exit status, or an error
+// when nothing was started.
 Result<int> Run(const RunOptions& options);
 
 }  // namespace tessera::sim

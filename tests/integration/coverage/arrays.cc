@@ -1,4 +1,5 @@
-// Arrays and mipmapped arrays: charged by what the driver needs for the layout, not by width x height.
+// Arrays and mipmapped arrays: charged by what the driver needs for the layout, not by width x
+// height.
 #include <memory>
 
 #include "tests/integration/coverage/row.h"
@@ -50,9 +51,7 @@ CUresult TakeFlat(void** handle, std::uint64_t bytes) {
   CUDA_ARRAY_DESCRIPTOR descriptor = Flat(bytes);
   return DRIVER(cuArrayCreate_v2)(AsArray(handle), &descriptor);
 }
-CUresult DestroyArray(void* handle) {
-  return DRIVER(cuArrayDestroy)(static_cast<CUarray>(handle));
-}
+CUresult DestroyArray(void* handle) { return DRIVER(cuArrayDestroy)(static_cast<CUarray>(handle)); }
 CUresult TakeMipmap(void** handle, std::uint64_t bytes) {
   CUDA_ARRAY3D_DESCRIPTOR descriptor = Deep(bytes);
   return DRIVER(cuMipmappedArrayCreate)(AsMipmap(handle), &descriptor, 4);
@@ -99,8 +98,8 @@ void RegisterArrays(std::vector<Entry>& entries) {
                      }});
   entries.push_back({"cuMipmappedArrayDestroy", [](Bench& bench, void* function) {
                        return Pair(bench, TakeMipmap, [=](void* handle) {
-                         return AS(cuMipmappedArrayDestroy, function)(
-                             static_cast<CUmipmappedArray>(handle));
+                         return AS(cuMipmappedArrayDestroy,
+                                   function)(static_cast<CUmipmappedArray>(handle));
                        });
                      }});
 }

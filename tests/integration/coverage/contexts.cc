@@ -1,4 +1,5 @@
-// Contexts cost card memory that nobody asked for by size: it is measured, charged, and refused when it does not fit.
+// Contexts cost card memory that nobody asked for by size: it is measured, charged, and refused
+// when it does not fit.
 #include <memory>
 
 #include "tests/integration/coverage/row.h"
@@ -23,9 +24,7 @@ Steps Context(Bench& bench, Create create, Destroy destroy) {
   return steps;
 }
 
-CUresult PlainCreate(CUcontext* context) {
-  return DRIVER(cuCtxCreate_v2)(context, 0, 0);
-}
+CUresult PlainCreate(CUcontext* context) { return DRIVER(cuCtxCreate_v2)(context, 0, 0); }
 CUresult PlainDestroy(CUcontext context) { return DRIVER(cuCtxDestroy_v2)(context); }
 
 // The row's own context is the primary one, so a second card is not needed: it is released first.
@@ -39,14 +38,13 @@ Steps Primary(Bench& bench, std::function<CUresult(CUcontext*)> retain,
 
 void RegisterContexts(std::vector<Entry>& entries) {
   for (const char* symbol : {"cuCtxCreate", "cuCtxCreate_v2"}) {
-    entries.push_back({symbol, [](Bench& bench, void* function) {
-                         return Context(
-                             bench,
-                             [=](CUcontext* context) {
-                               return AS(cuCtxCreate_v2, function)(context, 0, 0);
-                             },
-                             PlainDestroy);
-                       }});
+    entries.push_back(
+        {symbol, [](Bench& bench, void* function) {
+           return Context(
+               bench,
+               [=](CUcontext* context) { return AS(cuCtxCreate_v2, function)(context, 0, 0); },
+               PlainDestroy);
+         }});
   }
   entries.push_back({"cuCtxCreate_v3", [](Bench& bench, void* function) {
                        return Context(
@@ -71,14 +69,13 @@ void RegisterContexts(std::vector<Entry>& entries) {
                          });
                        }});
   }
-  entries.push_back({"cuDevicePrimaryCtxRetain", [](Bench& bench, void* function) {
-                       return Primary(
-                           bench,
-                           [=](CUcontext* context) {
-                             return AS(cuDevicePrimaryCtxRetain, function)(context, 0);
-                           },
-                           [] { return DRIVER(cuDevicePrimaryCtxRelease_v2)(0); });
-                     }});
+  entries.push_back(
+      {"cuDevicePrimaryCtxRetain", [](Bench& bench, void* function) {
+         return Primary(
+             bench,
+             [=](CUcontext* context) { return AS(cuDevicePrimaryCtxRetain, function)(context, 0); },
+             [] { return DRIVER(cuDevicePrimaryCtxRelease_v2)(0); });
+       }});
   auto retain = [](CUcontext* context) { return DRIVER(cuDevicePrimaryCtxRetain)(context, 0); };
   for (const char* symbol : {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
                              "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"}) {

@@ -1,4 +1,5 @@
-// Graph memory nodes: the graph's pool is charged when the graph takes it, and given back by trimming.
+// Graph memory nodes: the graph's pool is charged when the graph takes it, and given back by
+// trimming.
 #include <memory>
 
 #include "tests/integration/coverage/row.h"
@@ -159,8 +160,7 @@ void RegisterGraphs(std::vector<Entry>& entries) {
     calls.add_alloc = [=](CUgraph graph, std::uint64_t bytes, CUdeviceptr* pointer) {
       CUgraphNode node = nullptr;
       CUgraphNodeParams params = AnyNodeParams(bytes);
-      CUresult result =
-          AS(cuGraphAddNode_v2, function)(&node, graph, nullptr, nullptr, 0, &params);
+      CUresult result = AS(cuGraphAddNode_v2, function)(&node, graph, nullptr, nullptr, 0, &params);
       *pointer = params.alloc.dptr;
       return result;
     };

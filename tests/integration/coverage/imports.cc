@@ -1,5 +1,5 @@
-// Memory that comes from elsewhere: external memory is charged to who imports it; what another call of this slice
-// has charged already (IPC, pool pointers) is charged once, to its owner.
+// Memory that comes from elsewhere: external memory is charged to who imports it; what another call
+// of this slice has charged already (IPC, pool pointers) is charged once, to its owner.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,11 +60,10 @@ Steps Imported(Bench& bench, Import import, std::function<CUresult(External&)> m
 }
 
 CUresult NoMap(External&) { return CUDA_SUCCESS; }
-CUresult Destroy(External& external) {
-  return DRIVER(cuDestroyExternalMemory)(external.memory);
-}
+CUresult Destroy(External& external) { return DRIVER(cuDestroyExternalMemory)(external.memory); }
 
-// Every test process is its own peer: an allocation of this process, opened through the export calls, adds nothing.
+// Every test process is its own peer: an allocation of this process, opened through the export
+// calls, adds nothing.
 Steps PoolPointer(std::function<decltype(cuMemPoolImportFromShareableHandle)> import_pool,
                   std::function<decltype(cuMemPoolImportPointer)> import_pointer) {
   struct State {
@@ -91,9 +90,9 @@ Steps PoolPointer(std::function<decltype(cuMemPoolImportFromShareableHandle)> im
           &fd, state->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     }
     if (result == CUDA_SUCCESS) {
-      result = import_pool(
-          &state->imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
-          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+      result =
+          import_pool(&state->imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     }
     if (result == CUDA_SUCCESS) {
       result = DRIVER(cuMemPoolExportPointer)(&data, state->pointer);
@@ -190,11 +189,10 @@ void RegisterImports(std::vector<Entry>& entries) {
                        return Imported(bench, AS(cuImportExternalMemory, function), NoMap, Destroy);
                      }});
   entries.push_back({"cuDestroyExternalMemory", [](Bench& bench, void* function) {
-                       return Imported(bench, DRIVER(cuImportExternalMemory), NoMap,
-                                       [=](External& external) {
-                                         return AS(cuDestroyExternalMemory,
-                                                   function)(external.memory);
-                                       });
+                       return Imported(
+                           bench, DRIVER(cuImportExternalMemory), NoMap, [=](External& external) {
+                             return AS(cuDestroyExternalMemory, function)(external.memory);
+                           });
                      }});
   entries.push_back({"cuExternalMemoryGetMappedBuffer", [](Bench& bench, void* function) {
                        return Imported(
@@ -225,8 +223,7 @@ void RegisterImports(std::vector<Entry>& entries) {
                                  &external.mipmap, external.memory, &descriptor);
                            },
                            [](External& external) {
-                             CUresult result =
-                                 DRIVER(cuMipmappedArrayDestroy)(external.mipmap);
+                             CUresult result = DRIVER(cuMipmappedArrayDestroy)(external.mipmap);
                              CUresult destroyed = Destroy(external);
                              return result != CUDA_SUCCESS ? result : destroyed;
                            });

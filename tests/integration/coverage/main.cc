@@ -1,10 +1,12 @@
-// Proves for every entry point that takes or gives back card memory, by every route to it, that the fence refuses what
-// exceeds the slice and charges exactly what the driver takes (see row.h).
+// Proves for every entry point that takes or gives back card memory, by every route to it, that the
+// fence refuses what exceeds the slice and charges exactly what the driver takes (see row.h).
 //
 //   coverage --list                 the entry points, one a line
-//   coverage ENTRY                  all routes of one entry point, each in a process of its own; exit 1 if a row fails
+//   coverage ENTRY                  all routes of one entry point, each in a process of its own;
+//                                   exit 1 if a row fails
 //   coverage --row ENTRY ROUTE      one row in this process
-//   coverage --check CSV            every hooked name of the fence's list has a row or a stated reason
+//   coverage --check CSV            every hooked name of the fence's list has a row or a stated
+//                                   reason
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,7 +43,8 @@ int CheckSteps(const Steps& steps) {
   const Figures start = ReadFigures();
   if (start.ledger_own != start.driver_own) {
     return Fail("before anything the ledger differs from the driver", CUDA_SUCCESS,
-                {.ledger_total = start.ledger_total, .ledger_own = start.driver_own,
+                {.ledger_total = start.ledger_total,
+                 .ledger_own = start.driver_own,
                  .driver_own = start.driver_own},
                 start);
   }
@@ -55,7 +58,8 @@ int CheckSteps(const Steps& steps) {
   Figures taken = ReadFigures();
   if (result != CUDA_SUCCESS) return Fail("not granted", result, start, taken);
   std::uint64_t by_driver = taken.driver_own - start.driver_own;
-  if ((by_driver == 0 && !steps.charges_nothing) || taken.ledger_own - start.ledger_own != by_driver ||
+  if ((by_driver == 0 && !steps.charges_nothing) ||
+      taken.ledger_own - start.ledger_own != by_driver ||
       taken.ledger_total - start.ledger_total != by_driver) {
     return Fail("charged otherwise than the driver took", result, start, taken);
   }
@@ -77,12 +81,14 @@ int RunRow(const Entry& entry, Route route) {
     std::printf("no context: code %d\n", result);
     return kRowFailed;
   }
-  // Whatever the driver takes once per process for its own use is taken before the first figure is read.
+  // Whatever the driver takes once per process for its own use is taken before the first figure is
+  // read.
   CUdeviceptr warm = 0;
   DRIVER(cuMemAlloc_v2)(&warm, 1);
   DRIVER(cuMemFree_v2)(warm);
   bench.limit = ReadFigures().limit;
-  // What fits only without the dead makes the fence sweep: what earlier rows left by ending is out of the figures.
+  // What fits only without the dead makes the fence sweep: what earlier rows left by ending is out
+  // of the figures.
   const Figures settled = ReadFigures();
   DRIVER(cuMemAlloc_v2)(&warm, (settled.limit - settled.ledger_live) / (2 * kMiB) * (2 * kMiB));
   DRIVER(cuMemFree_v2)(warm);
@@ -131,7 +137,8 @@ int RunAllRoutes(const Entry& entry) {
   return failed == 0 ? 0 : 1;
 }
 
-// The list is generated from the toolkit's header and hooks.def: a new entry point cannot be overlooked.
+// The list is generated from the toolkit's header and hooks.def: a new entry point cannot be
+// overlooked.
 int CheckList(const char* path) {
   std::ifstream list(path);
   std::string line;
@@ -146,17 +153,20 @@ int CheckList(const char* path) {
     if (library != "cuda" || decision != "hook") continue;
     // These families take no card memory; what they do is tested where they stand.
     if (family == "entry" || family == "query" || family == "sync" ||
-        (family == "launch" && !name.starts_with("cuGraphLaunch"))) continue;
+        (family == "launch" && !name.starts_with("cuGraphLaunch")))
+      continue;
     ++hooked;
     bool known = false;
     for (const Entry& entry : Entries()) known = known || entry.symbol == name;
     for (const Excuse& excuse : Excuses()) known = known || excuse.symbol == name;
     if (!known) {
-      std::printf("%s (%s): hooked, but coverage has no row and no reason for it\n", name.c_str(), family.c_str());
+      std::printf("%s (%s): hooked, but coverage has no row and no reason for it\n", name.c_str(),
+                  family.c_str());
       ++missing;
     }
   }
-  std::printf("%d hooked entry points that take or give back memory, %d without a row\n", hooked, missing);
+  std::printf("%d hooked entry points that take or give back memory, %d without a row\n", hooked,
+              missing);
   return hooked > 40 && missing == 0 ? 0 : 1;
 }
 

@@ -31,7 +31,8 @@ std::string ImageFile() {
   return path;
 }
 
-// The image as the compiler wraps it: a fat binary with one PTX entry (header 16 bytes, entry header 64 bytes).
+// The image as the compiler wraps it: a fat binary with one PTX entry (header 16 bytes, entry
+// header 64 bytes).
 std::vector<char> FatBinary() {
   const std::uint64_t payload = (sizeof kImage + 7) / 8 * 8;
   std::vector<char> bytes(16 + 64 + payload, 0);
@@ -42,9 +43,9 @@ std::vector<char> FatBinary() {
   put(4, std::uint16_t{1});
   put(6, std::uint16_t{16});
   put(8, std::uint64_t{64 + payload});
-  put(16, std::uint16_t{1});        // kind: PTX
+  put(16, std::uint16_t{1});  // kind: PTX
   put(18, std::uint16_t{0x101});
-  put(20, std::uint32_t{64});       // entry header
+  put(20, std::uint32_t{64});  // entry header
   put(24, payload);
   put(16 + 28, std::uint32_t{52});  // sm_52
   std::memcpy(bytes.data() + 80, kImage, sizeof kImage);
@@ -90,14 +91,13 @@ void RegisterModules(std::vector<Entry>& entries) {
                            },
                            Unload);
                      }});
-  entries.push_back({"cuModuleLoadData", [](Bench& bench, void* function) {
-                       return Loaded<CUmodule>(
-                           bench,
-                           [=](CUmodule* module) {
-                             return AS(cuModuleLoadData, function)(module, kImage);
-                           },
-                           Unload);
-                     }});
+  entries.push_back(
+      {"cuModuleLoadData", [](Bench& bench, void* function) {
+         return Loaded<CUmodule>(
+             bench,
+             [=](CUmodule* module) { return AS(cuModuleLoadData, function)(module, kImage); },
+             Unload);
+       }});
   entries.push_back({"cuModuleLoadDataEx", [](Bench& bench, void* function) {
                        return Loaded<CUmodule>(
                            bench,
@@ -116,17 +116,15 @@ void RegisterModules(std::vector<Entry>& entries) {
                            },
                            Unload);
                      }});
-  entries.push_back({"cuModuleUnload", [](Bench& bench, void* function) {
-                       return Loaded<CUmodule>(
-                           bench,
-                           [](CUmodule* module) {
-                             return DRIVER(cuModuleLoadData)(module, kImage);
-                           },
-                           [=](CUmodule module) { return AS(cuModuleUnload, function)(module); });
-                     }});
+  entries.push_back(
+      {"cuModuleUnload", [](Bench& bench, void* function) {
+         return Loaded<CUmodule>(
+             bench, [](CUmodule* module) { return DRIVER(cuModuleLoadData)(module, kImage); },
+             [=](CUmodule module) { return AS(cuModuleUnload, function)(module); });
+       }});
   auto load_library = [](CUlibrary* library) {
-    CUresult result = DRIVER(cuLibraryLoadData)(library, kImage, nullptr, nullptr, 0, nullptr,
-                                                nullptr, 0);
+    CUresult result =
+        DRIVER(cuLibraryLoadData)(library, kImage, nullptr, nullptr, 0, nullptr, nullptr, 0);
     if (result != CUDA_SUCCESS) return result;
     result = Touch(*library);
     if (result != CUDA_SUCCESS) UnloadLibrary(*library);

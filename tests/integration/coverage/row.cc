@@ -13,11 +13,11 @@ CUmemoryPool Bench::OwnPool() {
     props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     CUresult result = DRIVER(cuMemPoolCreate)(&pool, &props);
-    // Keeps what is freed, so that trimming, destroying and lowering the threshold have something to give back.
+    // Keeps what is freed, so that trimming, destroying and lowering the threshold have something
+    // to give back.
     std::uint64_t keep = ~std::uint64_t{0};
     if (result == CUDA_SUCCESS) {
-      result =
-          DRIVER(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
+      result = DRIVER(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
     }
     if (result != CUDA_SUCCESS) {
       std::fprintf(stderr, "coverage: no pool: %d\n", result);
@@ -54,9 +54,9 @@ void Bench::EmptyFill() {
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = [] {
     std::vector<Entry> all;
-    for (Registrar add : {RegisterLinear, RegisterStreamOrdered, RegisterVirtualMemory,
-                          RegisterArrays, RegisterGraphs, RegisterImports, RegisterContexts,
-                          RegisterModules}) {
+    for (Registrar add :
+         {RegisterLinear, RegisterStreamOrdered, RegisterVirtualMemory, RegisterArrays,
+          RegisterGraphs, RegisterImports, RegisterContexts, RegisterModules}) {
       add(all);
     }
     return all;
@@ -66,17 +66,22 @@ const std::vector<Entry>& Entries() {
 
 const std::vector<Excuse>& Excuses() {
   static const std::vector<Excuse> excuses = {
-      {"cuMemAlloc", "32-bit form: src/fence/memory tests show that it cannot take what is not charged"},
+      {"cuMemAlloc",
+       "32-bit form: src/fence/memory tests show that it cannot take what is not charged"},
       {"cuMemAllocPitch", "32-bit form, as cuMemAlloc"},
       {"cuMemFree", "32-bit form, as cuMemAlloc"},
       {"cuArrayCreate", "32-bit form, as cuMemAlloc"},
       {"cuArray3DCreate", "32-bit form, as cuMemAlloc"},
       {"cuCtxAttach", "adds a reference, no memory: src/fence/memory context tests"},
       {"cuCtxDetach", "drops a reference: src/fence/memory context tests"},
-      {"cuCtxSetLimit", "changes what the context takes later, measured then: src/fence/memory context tests"},
-      {"cuGreenCtxCreate", "the simulated driver has no green contexts: src/fence/memory context tests with the fake driver"},
+      {"cuCtxSetLimit",
+       "changes what the context takes later, measured then: src/fence/memory context tests"},
+      {"cuGreenCtxCreate",
+       "the simulated driver has no green contexts: src/fence/memory context tests with the fake "
+       "driver"},
       {"cuGreenCtxDestroy", "as cuGreenCtxCreate"},
-      {"cuLibraryGetModule", "loads a library where it was not yet: the rows of cuLibraryLoad* use it"},
+      {"cuLibraryGetModule",
+       "loads a library where it was not yet: the rows of cuLibraryLoad* use it"},
       {"cuLibraryGetGlobal", "as cuLibraryGetModule"},
       {"cuLibraryGetManaged", "as cuLibraryGetModule"},
       {"cuKernelGetFunction", "as cuLibraryGetModule"},

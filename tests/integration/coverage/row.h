@@ -1,8 +1,10 @@
-// One row of the coverage table: an entry point that takes or gives back card memory, reached by one route.
+// One row of the coverage table: an entry point that takes or gives back card memory, reached by
+// one route.
 //
-// A row holds when, behind a limit, (1) what exceeds it is refused with the documented code and neither the ledger nor the
-// driver's own figure moves, (2) what fits is granted and the ledger grows by exactly the bytes that the driver took, and
-// (3) both are back where they were after the release.
+// A row holds when, behind a limit, (1) what exceeds it is refused with the documented code and
+// neither the ledger nor the driver's own figure moves, (2) what fits is granted and the ledger
+// grows by exactly the bytes that the driver took, and (3) both are back where they were after the
+// release.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +19,9 @@ namespace tessera::testing {
 // Everything a scenario may use. One per process: each row runs in a process of its own.
 struct Bench {
   CUcontext context = nullptr;
-  CUstream stream = nullptr;     // the stream that stream-ordered calls use
-  CUmemoryPool pool = nullptr;   // created on first use by OwnPool()
-  std::uint64_t limit = 0;       // bytes
+  CUstream stream = nullptr;    // the stream that stream-ordered calls use
+  CUmemoryPool pool = nullptr;  // created on first use by OwnPool()
+  std::uint64_t limit = 0;      // bytes
 
   CUmemoryPool OwnPool();
   // Takes card memory until less than `leave_bytes` of the limit is left.
@@ -37,7 +39,8 @@ struct Steps {
   CUresult refused_with = CUDA_ERROR_OUT_OF_MEMORY;
   std::function<CUresult()> take;
   std::function<CUresult()> release;
-  // Bytes that stay with the driver by design after the first use (a pool's first chunk): none unless said.
+  // Bytes that stay with the driver by design after the first use (a pool's first chunk): none
+  // unless said.
   bool charges_nothing = false;  // an import of memory that another fence has charged
 };
 
@@ -68,7 +71,8 @@ void RegisterImports(std::vector<Entry>& entries);
 void RegisterContexts(std::vector<Entry>& entries);
 void RegisterModules(std::vector<Entry>& entries);
 
-// `coverage --own BYTES`: allocates, writes the IPC handle to stdout, and keeps the memory until stdin ends.
+// `coverage --own BYTES`: allocates, writes the IPC handle to stdout, and keeps the memory until
+// stdin ends.
 int OwnForOthers(std::uint64_t bytes);
 
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;

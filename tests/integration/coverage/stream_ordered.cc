@@ -1,4 +1,5 @@
-// Memory pools: what a pool reserves is charged, in use or not; trimming and destroying give it back.
+// Memory pools: what a pool reserves is charged, in use or not; trimming and destroying give it
+// back.
 #include <memory>
 
 #include "tests/integration/coverage/row.h"
@@ -22,9 +23,7 @@ using FreeAsync = CUresult(CUdeviceptr, CUstream);
 Steps DefaultPool(Bench& bench, std::function<AllocAsync> alloc, std::function<FreeAsync> free) {
   auto pointer = std::make_shared<CUdeviceptr>(0);
   Steps steps;
-  steps.exceed = [=, &bench] {
-    return alloc(pointer.get(), bench.limit + kMiB, bench.stream);
-  };
+  steps.exceed = [=, &bench] { return alloc(pointer.get(), bench.limit + kMiB, bench.stream); };
   steps.take = [=, &bench] {
     CUresult result = alloc(pointer.get(), kPiece, bench.stream);
     return result != CUDA_SUCCESS ? result : Settle(bench);
@@ -60,7 +59,8 @@ AllocFromPool* PlainFromPool() { return &DRIVER(cuMemAllocFromPoolAsync); }
 
 CUresult TrimOwn(Bench& bench) { return DRIVER(cuMemPoolTrimTo)(bench.OwnPool(), 0); }
 
-// Makes a pool of our own the one that cuMemAllocAsync uses, by `set`; the default pool is put back at the release.
+// Makes a pool of our own the one that cuMemAllocAsync uses, by `set`; the default pool is put back
+// at the release.
 Steps CurrentPool(Bench& bench, std::function<CUresult(CUmemoryPool pool)> set) {
   auto pointer = std::make_shared<CUdeviceptr>(0);
   auto take = [=, &bench](std::uint64_t bytes) {
@@ -142,8 +142,8 @@ void RegisterStreamOrdered(std::vector<Entry>& entries) {
   entries.push_back({"cuMemSetMemPool", [](Bench& bench, void* function) {
                        return CurrentPool(bench, [=](CUmemoryPool pool) {
                          CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-                         return AS(cuMemSetMemPool, function)(
-                             &location, CU_MEM_ALLOCATION_TYPE_PINNED, pool);
+                         return AS(cuMemSetMemPool, function)(&location,
+                                                              CU_MEM_ALLOCATION_TYPE_PINNED, pool);
                        });
                      }});
   // Freeing pool memory by the synchronous call is legal and keeps the books.

@@ -1,4 +1,5 @@
-// cuMemCreate and its references: the memory is held until the last handle and the last mapping are gone.
+// cuMemCreate and its references: the memory is held until the last handle and the last mapping are
+// gone.
 #include <unistd.h>
 
 #include <memory>
@@ -87,24 +88,23 @@ void RegisterVirtualMemory(std::vector<Entry>& entries) {
                                     : DRIVER(cuMemAddressFree)(chunk.address, kPiece);
                        });
                      }});
-  entries.push_back(
-      {"cuMemRetainAllocationHandle", [](Bench& bench, void* function) {
-         return Handle(
-             bench, DRIVER(cuMemCreate),
-             [=](Chunk& chunk) {
-               CUresult result = Reserve(chunk);
-               if (result == CUDA_SUCCESS) {
-                 result = DRIVER(cuMemMap)(chunk.address, kPiece, 0, chunk.handle, 0);
-               }
-               if (result == CUDA_SUCCESS) {
-                 result = AS(cuMemRetainAllocationHandle, function)(
-                     &chunk.second, reinterpret_cast<void*>(chunk.address));
-               }
-               if (result == CUDA_SUCCESS) result = ReleaseHandle(chunk);
-               return result != CUDA_SUCCESS ? result : Unmap(chunk);
-             },
-             [](Chunk& chunk) { return DRIVER(cuMemRelease)(chunk.second); });
-       }});
+  entries.push_back({"cuMemRetainAllocationHandle", [](Bench& bench, void* function) {
+                       return Handle(
+                           bench, DRIVER(cuMemCreate),
+                           [=](Chunk& chunk) {
+                             CUresult result = Reserve(chunk);
+                             if (result == CUDA_SUCCESS) {
+                               result = DRIVER(cuMemMap)(chunk.address, kPiece, 0, chunk.handle, 0);
+                             }
+                             if (result == CUDA_SUCCESS) {
+                               result = AS(cuMemRetainAllocationHandle, function)(
+                                   &chunk.second, reinterpret_cast<void*>(chunk.address));
+                             }
+                             if (result == CUDA_SUCCESS) result = ReleaseHandle(chunk);
+                             return result != CUDA_SUCCESS ? result : Unmap(chunk);
+                           },
+                           [](Chunk& chunk) { return DRIVER(cuMemRelease)(chunk.second); });
+                     }});
   // An export and an import of our own memory add references, not bytes.
   auto exported = [](Bench& bench, auto share, auto import) {
     return Handle(
@@ -113,9 +113,9 @@ void RegisterVirtualMemory(std::vector<Entry>& entries) {
           CUresult result =
               share(&chunk.fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
           if (result == CUDA_SUCCESS) {
-            result = import(&chunk.second,
-                            reinterpret_cast<void*>(static_cast<std::intptr_t>(chunk.fd)),
-                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+            result =
+                import(&chunk.second, reinterpret_cast<void*>(static_cast<std::intptr_t>(chunk.fd)),
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
           }
           ::close(chunk.fd);
           return result;

@@ -1,9 +1,11 @@
-// Eight processes race for the last bytes of one slice; the sum of what is granted is never above the limit.
+// Eight processes race for the last bytes of one slice; the sum of what is granted is never above
+// the limit.
 //
 //   race PROCESSES ROUNDS     exit 1 when the limit was exceeded or nobody was refused or granted
 //
-// Every process adds what it was granted to a shared sum before it looks at it, and subtracts before it gives back, so the
-// sum never exceeds what is really held: a sum above the limit is a grant too many.
+// Every process adds what it was granted to a shared sum before it looks at it, and subtracts
+// before it gives back, so the sum never exceeds what is really held: a sum above the limit is a
+// grant too many.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,15 +32,15 @@ struct Shared {
 };
 
 Shared* MapShared() {
-  void* at = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, kSharedDescriptor, 0);
+  void* at =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, kSharedDescriptor, 0);
   return at == MAP_FAILED ? nullptr : static_cast<Shared*>(at);
 }
 
 int Racer(int index, int rounds) {
   Shared& shared = *MapShared();
   CUcontext context = nullptr;
-  if (DRIVER(cuInit)(0) != CUDA_SUCCESS ||
-      DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) {
+  if (DRIVER(cuInit)(0) != CUDA_SUCCESS || DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) {
     return 3;
   }
   shared.ready.fetch_add(1);
@@ -67,7 +69,8 @@ int Racer(int index, int rounds) {
     shared.granted_bytes.fetch_sub(bytes);
     if (DRIVER(cuMemFree_v2)(pointer) != CUDA_SUCCESS) shared.other_codes.fetch_add(1);
   }
-  // A racer that ends gives its context back, which would be room that the others' sums know nothing of.
+  // A racer that ends gives its context back, which would be room that the others' sums know
+  // nothing of.
   shared.done.fetch_add(1);
   while (shared.done.load() < shared.processes.load()) ::usleep(500);
   return 0;
@@ -99,7 +102,8 @@ int Main(int argc, char** argv) {
   }
   for (int waited = 0; shared.ready.load() < processes; ++waited) {
     if (waited > 60'000) {
-      std::fprintf(stderr, "race: only %d of %d processes came up\n", shared.ready.load(), processes);
+      std::fprintf(stderr, "race: only %d of %d processes came up\n", shared.ready.load(),
+                   processes);
       for (pid_t child : children) ::kill(child, SIGKILL);
       return 1;
     }
@@ -108,7 +112,8 @@ int Main(int argc, char** argv) {
   // Leave room for nine blocks: less than the racers want together, more than any one asks for.
   CUcontext context = nullptr;
   CUdeviceptr filler = 0;
-  if (DRIVER(cuInit)(0) != CUDA_SUCCESS || DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) return 1;
+  if (DRIVER(cuInit)(0) != CUDA_SUCCESS || DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS)
+    return 1;
   Figures before = ReadFigures();
   std::uint64_t fill = (before.limit - before.ledger_total) / kBlock * kBlock - 9 * kBlock;
   if (DRIVER(cuMemAlloc_v2)(&filler, fill) != CUDA_SUCCESS) {
@@ -126,19 +131,21 @@ int Main(int argc, char** argv) {
     while (::waitpid(child, &status, WNOHANG) == 0) {
       Figures now = ReadFigures();
       ++samples;
-      if (samples > 150'000) shared.processes = 0;  // five minutes: somebody died, let the others go
+      if (samples > 150'000)
+        shared.processes = 0;  // five minutes: somebody died, let the others go
       if (now.ledger_total > now.limit || now.driver_total > now.limit) ++sampled_over;
       ::usleep(2000);
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) ++failed;
   }
-  std::printf("%d processes x %d rounds: %llu granted, %llu refused, %llu over the limit, "
-              "%llu of %llu samples over, %llu other codes, %d processes failed\n",
-              processes, rounds, static_cast<unsigned long long>(shared.grants.load()),
-              static_cast<unsigned long long>(shared.refusals.load()),
-              static_cast<unsigned long long>(shared.over.load()),
-              static_cast<unsigned long long>(sampled_over), static_cast<unsigned long long>(samples),
-              static_cast<unsigned long long>(shared.other_codes.load()), failed);
+  std::printf(
+      "%d processes x %d rounds: %llu granted, %llu refused, %llu over the limit, "
+      "%llu of %llu samples over, %llu other codes, %d processes failed\n",
+      processes, rounds, static_cast<unsigned long long>(shared.grants.load()),
+      static_cast<unsigned long long>(shared.refusals.load()),
+      static_cast<unsigned long long>(shared.over.load()),
+      static_cast<unsigned long long>(sampled_over), static_cast<unsigned long long>(samples),
+      static_cast<unsigned long long>(shared.other_codes.load()), failed);
   bool good = shared.over == 0 && sampled_over == 0 && shared.other_codes == 0 && failed == 0 &&
               shared.grants > 0 && shared.refusals > 0;
   return good ? 0 : 1;

@@ -1,11 +1,13 @@
-// A storm of SIGKILLs: 16 processes of one slice take and give back card memory by every kind of call; one after the other
-// is killed at a random instant and replaced.
+// A storm of SIGKILLs: 16 processes of one slice take and give back card memory by every kind of
+// call; one after the other is killed at a random instant and replaced.
 //
-//   storm KILLS [SEED] [--against-driver]    exit 1 when a figure is off, a call waited too long, or a survivor was disturbed
+//   storm KILLS [SEED] [--against-driver]    exit 1 when a figure is off, a call waited too long,
+//                                            or a survivor was disturbed
 //
-// After each kill every survivor finishes its call and stands still; then, within one second, the slice's total must equal the
-// sum over the survivors byte for byte: nothing of the dead is left. With --against-driver that sum must also equal what the driver
-// counts for them; without it the largest difference is printed.
+// After each kill every survivor finishes its call and stands still; then, within one second, the
+// slice's total must equal the sum over the survivors byte for byte: nothing of the dead is left.
+// With --against-driver that sum must also equal what the driver counts for them; without it the
+// largest difference is printed.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -32,11 +34,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kWorkers = 16;
-constexpr auto kBound = milliseconds(1000);  // the promise: no wait is longer, and no byte is off for longer
+constexpr auto kBound =
+    milliseconds(1000);  // the promise: no wait is longer, and no byte is off for longer
 
 // Shared with the workers; one cache line each so that they do not disturb one another.
 struct alignas(64) Worker {
-  std::atomic<std::uint64_t> parked;      // the pause that this worker stands still for
+  std::atomic<std::uint64_t> parked;  // the pause that this worker stands still for
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint64_t> longest_ns;  // of one step
   std::atomic<int> wrong_code;            // first code that is neither success nor out of memory
@@ -61,7 +64,8 @@ struct Control {
     std::uint64_t pause = control.pause.load();
     if (pause % 2 == 1) {
       if (self.parked.load() < pause) {
-        // Pools give back at synchronisations: settle what has been freed, so that only what is held is compared.
+        // Pools give back at synchronisations: settle what has been freed, so that only what is
+        // held is compared.
         std::size_t free = 0, total = 0;
         DRIVER(cuCtxSynchronize)();
         DRIVER(cuMemGetInfo_v2)(&free, &total);
@@ -174,11 +178,12 @@ class Storm {
       Figures now = ReadFigures();
       const bool as_driver = now.ledger_live == now.driver_total;
       if (now.ledger_total == now.ledger_live && (as_driver || !against_driver_)) {
-        std::uint64_t drift = now.ledger_live > now.driver_total ? now.ledger_live - now.driver_total
-                                                                 : now.driver_total - now.ledger_live;
+        std::uint64_t drift = now.ledger_live > now.driver_total
+                                  ? now.ledger_live - now.driver_total
+                                  : now.driver_total - now.ledger_live;
         drift_ = std::max(drift_, drift);
-        auto took = std::chrono::duration_cast<milliseconds>(
-            Clock::now() - std::max(killed, standstill));
+        auto took =
+            std::chrono::duration_cast<milliseconds>(Clock::now() - std::max(killed, standstill));
         slowest_ = std::max(slowest_, took);
         return true;
       }
@@ -218,8 +223,8 @@ class Storm {
 constexpr int kControlDescriptor = 200;
 
 Control* MapControl() {
-  void* at = ::mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    kControlDescriptor, 0);
+  void* at =
+      ::mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, kControlDescriptor, 0);
   return at == MAP_FAILED ? nullptr : static_cast<Control*>(at);
 }
 
@@ -241,8 +246,7 @@ int Main(int argc, char** argv) {
   }
   Control* control = MapControl();
   CUcontext context = nullptr;
-  if (DRIVER(cuInit)(0) != CUDA_SUCCESS ||
-      DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) {
+  if (DRIVER(cuInit)(0) != CUDA_SUCCESS || DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) {
     std::fprintf(stderr, "storm: no context\n");
     return 1;
   }
@@ -260,13 +264,15 @@ int Main(int argc, char** argv) {
   }
   double longest_ms = static_cast<double>(storm.longest_ns()) / 1e6;
   bool waited = storm.longest_ns() > 1'000'000'000;
-  std::printf("%d kills in %llds: %s; longest call %.1f ms; slowest agreement %lld ms; "
-              "ledger and driver at most %llu KiB apart\n", kills,
-              static_cast<long long>(
-                  std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin).count()),
-              off == 0 ? "0 bytes off" : "FAILED", longest_ms,
-              static_cast<long long>(storm.slowest_agreement().count()),
-              static_cast<unsigned long long>(storm.largest_drift() >> 10));
+  std::printf(
+      "%d kills in %llds: %s; longest call %.1f ms; slowest agreement %lld ms; "
+      "ledger and driver at most %llu KiB apart\n",
+      kills,
+      static_cast<long long>(
+          std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin).count()),
+      off == 0 ? "0 bytes off" : "FAILED", longest_ms,
+      static_cast<long long>(storm.slowest_agreement().count()),
+      static_cast<unsigned long long>(storm.largest_drift() >> 10));
   return off == 0 && !waited ? 0 : 1;
 }
 

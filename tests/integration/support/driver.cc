@@ -22,7 +22,8 @@ void* Library() {
   return handle;
 }
 
-// "cuMemAllocAsync_ptsz" -> {"cuMemAllocAsync", per-thread}; "cuMemAlloc_v2" -> {"cuMemAlloc", legacy}.
+// "cuMemAllocAsync_ptsz" -> {"cuMemAllocAsync", per-thread}; "cuMemAlloc_v2" -> {"cuMemAlloc",
+// legacy}.
 std::pair<std::string, bool> BaseName(std::string symbol) {
   bool per_thread = false;
   for (const char* suffix : {"_ptsz", "_ptds"}) {
@@ -38,7 +39,8 @@ std::pair<std::string, bool> BaseName(std::string symbol) {
   return {symbol, per_thread};
 }
 
-// What cuGetProcAddress answers at `version`, if that is `symbol` itself and not another form of it.
+// What cuGetProcAddress answers at `version`, if that is `symbol` itself and not another form of
+// it.
 void* ByProcAddress(const std::string& symbol, int version) {
   static auto* get = Need<decltype(cuGetProcAddress_v2)>("cuGetProcAddress_v2");
   auto [base, per_thread] = BaseName(symbol);
@@ -56,26 +58,40 @@ void* ByProcAddress(const std::string& symbol, int version) {
 
 const char* RouteName(Route route) {
   switch (route) {
-    case Route::kLinked: return "linked";
-    case Route::kDlsym: return "dlsym";
-    case Route::kDlvsym: return "dlvsym";
-    case Route::kProcAddress11000: return "cuGetProcAddress@11000";
-    case Route::kProcAddress12000: return "cuGetProcAddress@12000";
-    case Route::kProcAddress12080: return "cuGetProcAddress@12080";
-    case Route::kProcAddress13000: return "cuGetProcAddress@13000";
+    case Route::kLinked:
+      return "linked";
+    case Route::kDlsym:
+      return "dlsym";
+    case Route::kDlvsym:
+      return "dlvsym";
+    case Route::kProcAddress11000:
+      return "cuGetProcAddress@11000";
+    case Route::kProcAddress12000:
+      return "cuGetProcAddress@12000";
+    case Route::kProcAddress12080:
+      return "cuGetProcAddress@12080";
+    case Route::kProcAddress13000:
+      return "cuGetProcAddress@13000";
   }
   return "?";
 }
 
 void* FindFunction(const std::string& symbol, Route route) {
   switch (route) {
-    case Route::kLinked: return LinkedFunction(symbol);
-    case Route::kDlsym: return ::dlsym(Library(), symbol.c_str());
-    case Route::kDlvsym: return ::dlvsym(Library(), symbol.c_str(), "SIMCUDA_1");
-    case Route::kProcAddress11000: return ByProcAddress(symbol, 11000);
-    case Route::kProcAddress12000: return ByProcAddress(symbol, 12000);
-    case Route::kProcAddress12080: return ByProcAddress(symbol, 12080);
-    case Route::kProcAddress13000: return ByProcAddress(symbol, 13000);
+    case Route::kLinked:
+      return LinkedFunction(symbol);
+    case Route::kDlsym:
+      return ::dlsym(Library(), symbol.c_str());
+    case Route::kDlvsym:
+      return ::dlvsym(Library(), symbol.c_str(), "SIMCUDA_1");
+    case Route::kProcAddress11000:
+      return ByProcAddress(symbol, 11000);
+    case Route::kProcAddress12000:
+      return ByProcAddress(symbol, 12000);
+    case Route::kProcAddress12080:
+      return ByProcAddress(symbol, 12080);
+    case Route::kProcAddress13000:
+      return ByProcAddress(symbol, 13000);
   }
   return nullptr;
 }

@@ -10,7 +10,15 @@
 namespace tessera::testing {
 
 // How a program comes by a driver function.
-enum class Route { kLinked, kDlsym, kDlvsym, kProcAddress11000, kProcAddress12000, kProcAddress12080, kProcAddress13000 };
+enum class Route {
+  kLinked,
+  kDlsym,
+  kDlvsym,
+  kProcAddress11000,
+  kProcAddress12000,
+  kProcAddress12080,
+  kProcAddress13000
+};
 
 inline constexpr Route kRoutes[] = {Route::kLinked,           Route::kDlsym,
                                     Route::kDlvsym,           Route::kProcAddress11000,
@@ -19,8 +27,9 @@ inline constexpr Route kRoutes[] = {Route::kLinked,           Route::kDlsym,
 
 const char* RouteName(Route route);
 
-// The function `symbol` ("cuMemAlloc_v2", "cuMemAllocAsync_ptsz") by `route`; nullptr when this route does not lead there,
-// as cuGetProcAddress at a version that has another form of the function.
+// The function `symbol` ("cuMemAlloc_v2", "cuMemAllocAsync_ptsz") by `route`; nullptr when this
+// route does not lead there, as cuGetProcAddress at a version that has another form of the
+// function.
 void* FindFunction(const std::string& symbol, Route route);
 
 // By plain dlsym; ends the program when the driver has no such function.
@@ -34,8 +43,8 @@ Function* Need(const char* symbol) {
 }  // namespace tessera::testing
 
 // DRIVER(cuMemAlloc_v2)(&pointer, bytes): a call by plain dlsym, resolved once.
-#define DRIVER(name)                                                      \
-  (*[] {                                                                  \
+#define DRIVER(name)                                                         \
+  (*[] {                                                                     \
     static auto* function = ::tessera::testing::Need<decltype(name)>(#name); \
-    return function;                                                      \
+    return function;                                                         \
   }())

@@ -99,9 +99,10 @@ void PrintDifferences() {
       if ((process.owner.load() & 0x3fffff) == pid) by_driver += sim::HeldBytes(process.cards[0]);
     }
     if (SumHeld(slot) == by_driver) continue;
-    std::printf("pid %llu: driver %llu MiB, ledger %llu MiB =", static_cast<unsigned long long>(pid),
-                static_cast<unsigned long long>(by_driver >> 20),
-                static_cast<unsigned long long>(SumHeld(slot) >> 20));
+    std::printf(
+        "pid %llu: driver %llu MiB, ledger %llu MiB =", static_cast<unsigned long long>(pid),
+        static_cast<unsigned long long>(by_driver >> 20),
+        static_cast<unsigned long long>(SumHeld(slot) >> 20));
     for (std::uint64_t word : slot.cards[0].held) {
       std::printf(" %llu", static_cast<unsigned long long>(word >> (kBytesShift + 20)));
     }

@@ -33,9 +33,12 @@ Holdings::Holdings(CUcontext context, std::uint64_t seed) : context_(context), r
 
 std::uint64_t Holdings::RandomBytes() {
   switch (random_() % 4) {
-    case 0: return 1 + random_() % 4096;
-    case 1: return 1 + random_() % kMiB;
-    default: return 1 + random_() % (48 * kMiB);
+    case 0:
+      return 1 + random_() % 4096;
+    case 1:
+      return 1 + random_() % kMiB;
+    default:
+      return 1 + random_() % (48 * kMiB);
   }
 }
 
@@ -60,7 +63,9 @@ CUresult Holdings::Take(What what) {
   Held held{.what = what, .bytes = RandomBytes()};
   CUresult result = CUDA_SUCCESS;
   switch (what) {
-    case What::kLinear: result = DRIVER(cuMemAlloc_v2)(&held.pointer, held.bytes); break;
+    case What::kLinear:
+      result = DRIVER(cuMemAlloc_v2)(&held.pointer, held.bytes);
+      break;
     case What::kPitch: {
       std::size_t pitch = 0;
       result = DRIVER(cuMemAllocPitch_v2)(&held.pointer, &pitch, 1 + held.bytes % 4000,
@@ -70,11 +75,15 @@ CUresult Holdings::Take(What what) {
     case What::kManaged:
       result = DRIVER(cuMemAllocManaged)(&held.pointer, held.bytes, CU_MEM_ATTACH_GLOBAL);
       break;
-    case What::kAsync: result = DRIVER(cuMemAllocAsync)(&held.pointer, held.bytes, stream_); break;
+    case What::kAsync:
+      result = DRIVER(cuMemAllocAsync)(&held.pointer, held.bytes, stream_);
+      break;
     case What::kFromPool:
       result = DRIVER(cuMemAllocFromPoolAsync)(&held.pointer, held.bytes, pool_, stream_);
       break;
-    case What::kVmm: result = TakeMapped(held); break;
+    case What::kVmm:
+      result = TakeMapped(held);
+      break;
     case What::kArray: {
       CUDA_ARRAY_DESCRIPTOR descriptor{};
       descriptor.Width = 1024;
@@ -95,11 +104,15 @@ CUresult Holdings::Take(What what) {
                                               &descriptor, 3);
       break;
     }
-    case What::kGraph: result = TakeGraph(held); break;
+    case What::kGraph:
+      result = TakeGraph(held);
+      break;
     case What::kModule:
       result = DRIVER(cuModuleLoadData)(reinterpret_cast<CUmodule*>(&held.handle), kModule);
       break;
-    case What::kContext: result = TakeContext(held); break;
+    case What::kContext:
+      result = TakeContext(held);
+      break;
   }
   if (result == CUDA_SUCCESS) held_.push_back(held);
   return result;
@@ -143,8 +156,7 @@ CUresult Holdings::TakeGraph(Held& held) {
 }
 
 CUresult Holdings::TakeContext(Held& held) {
-  CUresult result =
-      DRIVER(cuCtxCreate_v2)(reinterpret_cast<CUcontext*>(&held.handle), 0, 0);
+  CUresult result = DRIVER(cuCtxCreate_v2)(reinterpret_cast<CUcontext*>(&held.handle), 0, 0);
   if (result == CUDA_SUCCESS) {
     CUcontext popped = nullptr;
     DRIVER(cuCtxPopCurrent_v2)(&popped);
@@ -160,7 +172,8 @@ CUresult Holdings::GiveBack(std::size_t index) {
   switch (held.what) {
     case What::kLinear:
     case What::kPitch:
-    case What::kManaged: return DRIVER(cuMemFree_v2)(held.pointer);
+    case What::kManaged:
+      return DRIVER(cuMemFree_v2)(held.pointer);
     case What::kAsync:
     case What::kFromPool:
       return random_() % 2 == 0 ? DRIVER(cuMemFreeAsync)(held.pointer, stream_)
@@ -171,7 +184,8 @@ CUresult Holdings::GiveBack(std::size_t index) {
       CUresult released = DRIVER(cuMemRelease)(held.chunk);
       return result != CUDA_SUCCESS ? result : released;
     }
-    case What::kArray: return DRIVER(cuArrayDestroy)(static_cast<CUarray>(held.handle));
+    case What::kArray:
+      return DRIVER(cuArrayDestroy)(static_cast<CUarray>(held.handle));
     case What::kMipmap:
       return DRIVER(cuMipmappedArrayDestroy)(static_cast<CUmipmappedArray>(held.handle));
     case What::kGraph: {
@@ -180,8 +194,10 @@ CUresult Holdings::GiveBack(std::size_t index) {
       DRIVER(cuGraphDestroy)(static_cast<CUgraph>(held.handle));
       return result;
     }
-    case What::kModule: return DRIVER(cuModuleUnload)(static_cast<CUmodule>(held.handle));
-    case What::kContext: return DRIVER(cuCtxDestroy_v2)(static_cast<CUcontext>(held.handle));
+    case What::kModule:
+      return DRIVER(cuModuleUnload)(static_cast<CUmodule>(held.handle));
+    case What::kContext:
+      return DRIVER(cuCtxDestroy_v2)(static_cast<CUcontext>(held.handle));
   }
   return CUDA_ERROR_UNKNOWN;
 }

@@ -1,4 +1,5 @@
-// A process' random life with card memory: takes and gives back by every kind of allocation there is.
+// A process' random life with card memory: takes and gives back by every kind of allocation there
+// is.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,15 @@
 
 namespace tessera::testing {
 
-// Not thread-safe: one per thread. Every call leaves what it holds consistent, whatever the driver answers.
+// Not thread-safe: one per thread. Every call leaves what it holds consistent, whatever the driver
+// answers.
 class Holdings {
  public:
   // `context` must be current in the calling thread.
   Holdings(CUcontext context, std::uint64_t seed);
 
-  // One random step: take, give back, or ask. The driver's code; CUDA_ERROR_OUT_OF_MEMORY is an ordinary answer.
+  // One random step: take, give back, or ask. The driver's code; CUDA_ERROR_OUT_OF_MEMORY is an
+  // ordinary answer.
   CUresult Step();
 
   // Gives everything back; the first code that was not CUDA_SUCCESS.
@@ -24,15 +27,27 @@ class Holdings {
   std::size_t count() const { return held_.size(); }
 
  private:
-  enum class What { kLinear, kPitch, kManaged, kAsync, kFromPool, kVmm, kArray, kMipmap, kGraph, kModule, kContext };
+  enum class What {
+    kLinear,
+    kPitch,
+    kManaged,
+    kAsync,
+    kFromPool,
+    kVmm,
+    kArray,
+    kMipmap,
+    kGraph,
+    kModule,
+    kContext
+  };
   static constexpr int kWhats = 11;
 
   struct Held {
     What what;
     CUdeviceptr pointer = 0;
     std::uint64_t bytes = 0;
-    void* handle = nullptr;   // array, mipmap, module, context, graph
-    void* second = nullptr;   // graph exec
+    void* handle = nullptr;  // array, mipmap, module, context, graph
+    void* second = nullptr;  // graph exec
     CUmemGenericAllocationHandle chunk = 0;
   };
 

@@ -8,7 +8,8 @@
 //   all         takes until refused: "refused HELD ERROR"
 //   check       every step still holds its pattern: "right" or "wrong"
 //   drop        gives back everything: "dropped"
-//   run CMD     runs a shell command as a child: its output, each line after "| ", then "ran STATUS"
+//   run CMD     runs a shell command as a child: its output, each line after "| ", then "ran
+//               STATUS"
 //   quit
 #include <cuda_runtime.h>
 #include <unistd.h>
@@ -21,7 +22,8 @@
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::size_t kSample = 4096;  // bytes at both ends of a step that are written and read back
+constexpr std::size_t kSample =
+    4096;  // bytes at both ends of a step that are written and read back
 
 std::vector<unsigned char*> held;
 
@@ -44,7 +46,9 @@ bool Right(std::size_t bytes) {
   for (std::size_t i = 0; i < held.size(); ++i) {
     std::memset(expected.data(), static_cast<int>(i % 251) + 1, kSample);
     for (unsigned char* at : {held[i], held[i] + bytes - kSample}) {
-      if (cudaMemcpy(back.data(), at, kSample, cudaMemcpyDeviceToHost) != cudaSuccess || back != expected) return false;
+      if (cudaMemcpy(back.data(), at, kSample, cudaMemcpyDeviceToHost) != cudaSuccess ||
+          back != expected)
+        return false;
     }
   }
   return true;
@@ -72,8 +76,10 @@ int main(int argc, char** argv) {
       const char* error = nullptr;
       do error = Take(step * kMiB);
       while (!error && line[0] == 'a');
-      if (error) std::printf("refused %zu %s\n", held.size() * step, error);
-      else std::printf("took %zu\n", held.size() * step);
+      if (error)
+        std::printf("refused %zu %s\n", held.size() * step, error);
+      else
+        std::printf("took %zu\n", held.size() * step);
     } else if (!std::strcmp(line, "check")) {
       std::printf("%s\n", Right(step * kMiB) ? "right" : "wrong");
     } else if (!std::strcmp(line, "drop")) {

@@ -1,7 +1,7 @@
 // Host twins of the kernels that checks/ compile at run time.
-#include <cstddef>
-
 #include "host_kernels.h"
+
+#include <cstddef>
 
 // void Scale(float* data, float by, int n)
 HOST_KERNEL(Scale) {

@@ -1,9 +1,11 @@
-// Takes card memory by one path, piece by piece, until it is refused; says what it got and gives everything back.
+// Takes card memory by one path, piece by piece, until it is refused; says what it got and gives
+// everything back.
 //
 //   paths PATH [PIECE_MIB] [HOLD]
 //
-// PATH is one of the names in kPaths below. With HOLD (a file name) it stays, holding what it has, until that file is
-// gone. One JSON object on stdout; exit 0 when the refusal was an out-of-memory and all figures agree with themselves.
+// PATH is one of the names in kPaths below. With HOLD (a file name) it stays, holding what it has,
+// until that file is gone. One JSON object on stdout; exit 0 when the refusal was an out-of-memory
+// and all figures agree with themselves.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
@@ -207,9 +209,18 @@ Take Mipmap() {
 }
 
 const std::pair<const char*, Take (*)()> kPaths[] = {
-    {"malloc", RuntimeMalloc},       {"pitch", Pitch}, {"managed", Managed}, {"async", Async},
-    {"pool", Pool},                  {"dlsym", Dlsym}, {"gpa", ProcAddress}, {"entrypoint", EntryPoint},
-    {"vmm", Vmm},                    {"graph", Graph}, {"array", Array},     {"mipmap", Mipmap},
+    {"malloc", RuntimeMalloc},
+    {"pitch", Pitch},
+    {"managed", Managed},
+    {"async", Async},
+    {"pool", Pool},
+    {"dlsym", Dlsym},
+    {"gpa", ProcAddress},
+    {"entrypoint", EntryPoint},
+    {"vmm", Vmm},
+    {"graph", Graph},
+    {"array", Array},
+    {"mipmap", Mipmap},
 };
 
 struct Info {
@@ -222,7 +233,8 @@ Info MemInfo() {
   return info;
 }
 
-// What pools and graphs keep for later is given back too, so that "after" can be compared with "before".
+// What pools and graphs keep for later is given back too, so that "after" can be compared with
+// "before".
 void TrimAll() {
   cudaDeviceSynchronize();
   cudaMemPool_t pool;
@@ -240,7 +252,8 @@ int main(int argc, char** argv) {
   Take take;
   for (const auto& [name, make] : kPaths) {
     if (path != name) continue;
-    cudaError_t ready = cudaFree(nullptr);  // the context comes first, so that it is in both figures
+    cudaError_t ready =
+        cudaFree(nullptr);  // the context comes first, so that it is in both figures
     if (ready != cudaSuccess) {
       std::printf("{\"path\":\"%s\",\"error\":\"%s\"}\n", name, cudaGetErrorName(ready));
       return 1;
@@ -273,7 +286,8 @@ int main(int argc, char** argv) {
   TrimAll();
   const Info after = MemInfo();
   std::printf(
-      "{\"path\":\"%s\",\"piece_mib\":%zu,\"pieces\":%zu,\"held_mib\":%zu,\"error\":\"%s\",\"total_mib\":%zu,"
+      "{\"path\":\"%s\",\"piece_mib\":%zu,\"pieces\":%zu,\"held_mib\":%zu,\"error\":\"%s\",\"total_"
+      "mib\":%zu,"
       "\"free_before\":%zu,\"free_full\":%zu,\"free_after\":%zu}\n",
       path.c_str(), piece / kMiB, pieces, pieces * piece / kMiB, error.c_str(), before.total / kMiB,
       before.free, full.free, after.free);

@@ -1,5 +1,6 @@
-// Walks through the CUDA runtime and checks every result. One line per failed check on stderr; one JSON object on
-// stdout with what must be the same bare and behind a fence. Exit 0 when no check failed.
+// Walks through the CUDA runtime and checks every result. One line per failed check on stderr; one
+// JSON object on stdout with what must be the same bare and behind a fence. Exit 0 when no check
+// failed.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
@@ -47,7 +48,8 @@ extern "C" __global__ void VectorAdd(const float* a, const float* b, float* out,
 HOST_KERNEL(VectorAdd) {
   const float *a = ARG(0, const float*), *b = ARG(1, const float*);
   float* out = ARG(2, float*);
-  for (std::size_t i = 0; i < THREADS && i < static_cast<std::size_t>(ARG(3, int)); ++i) out[i] = a[i] + b[i];
+  for (std::size_t i = 0; i < THREADS && i < static_cast<std::size_t>(ARG(3, int)); ++i)
+    out[i] = a[i] + b[i];
 }
 
 extern "C" __global__ void Increment(int* data, int n, int by) {
@@ -56,7 +58,8 @@ extern "C" __global__ void Increment(int* data, int n, int by) {
 }
 HOST_KERNEL(Increment) {
   int* data = ARG(0, int*);
-  for (std::size_t i = 0; i < THREADS && i < static_cast<std::size_t>(ARG(1, int)); ++i) data[i] += ARG(2, int);
+  for (std::size_t i = 0; i < THREADS && i < static_cast<std::size_t>(ARG(1, int)); ++i)
+    data[i] += ARG(2, int);
 }
 
 extern "C" __global__ void Cooperative(int* data, int n) {
@@ -68,13 +71,13 @@ extern "C" __global__ void Cooperative(int* data, int n) {
 }
 HOST_KERNEL(Cooperative) {
   int* data = ARG(0, int*);
-  for (std::size_t i = 0; i < THREADS && i < static_cast<std::size_t>(ARG(1, int)); ++i) data[i] = 2 * static_cast<int>(i);
+  for (std::size_t i = 0; i < THREADS && i < static_cast<std::size_t>(ARG(1, int)); ++i)
+    data[i] = 2 * static_cast<int>(i);
 }
 
 __device__ int device_symbol[64];
 __constant__ int constant_symbol[64];
 __managed__ int managed_symbol = 41;
-
 
 namespace {
 
@@ -127,9 +130,11 @@ void CheckCopies() {
   std::size_t pitch = 0;
   OK(cudaMallocPitch(&pitched, &pitch, 100 * sizeof(int), 50));
   CHECK(pitch >= 100 * sizeof(int) && pitch % 32 == 0);
-  OK(cudaMemcpy2D(pitched, pitch, in.data(), 100 * sizeof(int), 100 * sizeof(int), 50, cudaMemcpyHostToDevice));
+  OK(cudaMemcpy2D(pitched, pitch, in.data(), 100 * sizeof(int), 100 * sizeof(int), 50,
+                  cudaMemcpyHostToDevice));
   std::vector<int> flat(5000);
-  OK(cudaMemcpy2D(flat.data(), 100 * sizeof(int), pitched, pitch, 100 * sizeof(int), 50, cudaMemcpyDeviceToHost));
+  OK(cudaMemcpy2D(flat.data(), 100 * sizeof(int), pitched, pitch, 100 * sizeof(int), 50,
+                  cudaMemcpyDeviceToHost));
   CHECK(std::memcmp(flat.data(), in.data(), flat.size() * sizeof(int)) == 0);
 
   cudaPitchedPtr cube;
@@ -158,7 +163,8 @@ void CheckCopies() {
   CHECK(std::memcmp(flat.data(), in.data(), flat.size() * sizeof(int)) == 0);
   OK(cudaFreeArray(array));
 
-  CHECK(cudaMemcpy(reinterpret_cast<void*>(8), in.data(), 64, cudaMemcpyHostToDevice) != cudaSuccess);
+  CHECK(cudaMemcpy(reinterpret_cast<void*>(8), in.data(), 64, cudaMemcpyHostToDevice) !=
+        cudaSuccess);
   cudaGetLastError();
   OK(cudaFree(a));
   OK(cudaFree(b));
@@ -209,7 +215,8 @@ void CheckLaunches() {
   OK(cudaMalloc(&counter, kCount * sizeof(int)));
   OK(cudaMemset(counter, 0, kCount * sizeof(int)));
   void* arguments[] = {&counter, &n, &by};
-  OK(cudaLaunchKernel(reinterpret_cast<const void*>(Increment), dim3(kCount / 256), dim3(256), arguments, 0, nullptr));
+  OK(cudaLaunchKernel(reinterpret_cast<const void*>(Increment), dim3(kCount / 256), dim3(256),
+                      arguments, 0, nullptr));
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(kCount / 256);
   config.blockDim = dim3(256);
@@ -225,12 +232,13 @@ void CheckLaunches() {
   CHECK(blocks > 0);
   if (can) {
     n = 4 * 128;
-    OK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(Cooperative), dim3(4), dim3(128), cooperative, 0, nullptr));
+    OK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(Cooperative), dim3(4), dim3(128),
+                                   cooperative, 0, nullptr));
     OK(cudaMemcpy(ints.data(), counter, n * sizeof(int), cudaMemcpyDeviceToHost));
     CHECK(ints[0] == 0 && ints[511] == 1022);
   }
-  CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(Increment), dim3(1), dim3(4096), arguments, 0, nullptr) ==
-        cudaErrorInvalidConfiguration);
+  CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(Increment), dim3(1), dim3(4096), arguments,
+                         0, nullptr) == cudaErrorInvalidConfiguration);
   cudaGetLastError();
   cudaFuncAttributes attributes;
   OK(cudaFuncGetAttributes(&attributes, VectorAdd));
@@ -281,7 +289,8 @@ void CheckStreams() {
   OK(cudaPointerGetAttributes(&attributes, &called));
   CHECK(attributes.type == cudaMemoryTypeUnregistered);
   std::vector<char> pages(1 << 20);
-  void* base = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(pages.data()) + 4095) & ~std::uintptr_t{4095});
+  void* base = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(pages.data()) + 4095) &
+                                       ~std::uintptr_t{4095});
   OK(cudaHostRegister(base, 65536, cudaHostRegisterDefault));
   OK(cudaHostUnregister(base));
   int low = 0, high = 0;
@@ -352,7 +361,8 @@ void CheckGraphs() {
   Increment<<<kCount / 256, 256, 0, main_stream>>>(data, kCount, 100);
   CHECK(cudaStreamSynchronize(main_stream) == cudaErrorStreamCaptureUnsupported);
   cudaGetLastError();
-  const bool broken = cudaStreamEndCapture(main_stream, &graph) == cudaErrorStreamCaptureInvalidated;
+  const bool broken =
+      cudaStreamEndCapture(main_stream, &graph) == cudaErrorStreamCaptureInvalidated;
   CHECK(broken);
   cudaGetLastError();
 

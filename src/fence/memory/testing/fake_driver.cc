@@ -68,7 +68,8 @@ struct Driver {
   std::set<Pool*> pools;
   Pool* default_pools[kCards] = {};
   std::map<std::uint64_t, Physical> physical;
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> mappings;  // address -> size, handle
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>>
+      mappings;  // address -> size, handle
   std::set<Array*> arrays;
   std::set<Context*> contexts;
   Context* primary[kCards] = {};
@@ -227,7 +228,8 @@ CUresult CreateContextV2(CUcontext* context, unsigned flags, CUdevice device) {
 }
 CUresult DestroyContext(CUcontext context) {
   Lock lock(D().mutex);
-  if (D().contexts.count(reinterpret_cast<Context*>(context)) == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (D().contexts.count(reinterpret_cast<Context*>(context)) == 0)
+    return CUDA_ERROR_INVALID_CONTEXT;
   EndContext(reinterpret_cast<Context*>(context));
   return CUDA_SUCCESS;
 }
@@ -257,7 +259,8 @@ CUresult MemAlloc(CUdeviceptr* pointer, std::size_t size) {
   *pointer = Give(t_current, size);
   return CUDA_SUCCESS;
 }
-CUresult MemAllocPitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height, unsigned) {
+CUresult MemAllocPitch(CUdeviceptr* pointer, std::size_t* pitch, std::size_t width,
+                       std::size_t height, unsigned) {
   *pitch = (width + 1023) / 1024 * 1024;  // more than the fence guesses
   return MemAlloc(pointer, *pitch * height);
 }
@@ -322,7 +325,8 @@ CUresult UnloadModule(CUmodule module) {
 struct LibraryObject {
   CUmodule module = nullptr;
 };
-CUresult LoadLibrary(CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) {
+CUresult LoadLibrary(CUlibrary* library, const void*, CUjit_option*, void**, unsigned,
+                     CUlibraryOption*, void**, unsigned) {
   *library = reinterpret_cast<CUlibrary>(new LibraryObject());
   return CUDA_SUCCESS;
 }
@@ -338,7 +342,8 @@ CUresult UnloadLibrary(CUlibrary handle) {
   delete library;
   return CUDA_SUCCESS;
 }
-// Graphs: the handle of a graph is the size of its only allocation node; memory comes with the first launch.
+// Graphs: the handle of a graph is the size of its only allocation node; memory comes with the
+// first launch.
 CUresult GraphNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
   if (nodes != nullptr && *count > 0) nodes[0] = reinterpret_cast<CUgraphNode>(graph);
   *count = 1;
@@ -378,10 +383,13 @@ CUresult TrimGraphs(CUdevice) {
 }
 CUresult GraphAttribute(CUdevice, CUgraphMem_attribute attribute, void* value) {
   Lock lock(D().mutex);
-  *static_cast<cuuint64_t*>(value) = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? D().graph_bytes : 0;
+  *static_cast<cuuint64_t*>(value) =
+      attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? D().graph_bytes : 0;
   return CUDA_SUCCESS;
 }
-CUresult MemAllocManaged(CUdeviceptr* pointer, std::size_t size, unsigned) { return MemAlloc(pointer, size); }
+CUresult MemAllocManaged(CUdeviceptr* pointer, std::size_t size, unsigned) {
+  return MemAlloc(pointer, size);
+}
 CUresult MemFree(CUdeviceptr pointer) {
   Lock lock(D().mutex);
   if (D().fail != CUDA_SUCCESS) return Failing();
@@ -443,7 +451,8 @@ CUresult PoolGet(CUmemoryPool handle, CUmemPool_attribute attribute, void* value
   Lock lock(D().mutex);
   auto* pool = reinterpret_cast<Pool*>(handle);
   if (D().pools.count(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) *static_cast<cuuint64_t*>(value) = pool->reserved;
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    *static_cast<cuuint64_t*>(value) = pool->reserved;
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) *static_cast<cuuint64_t*>(value) = pool->used;
   return CUDA_SUCCESS;
 }
@@ -479,7 +488,8 @@ CUresult Synchronize() {
   return CUDA_SUCCESS;
 }
 CUresult SynchronizeStream(CUstream) { return Synchronize(); }
-CUresult Create(CUmemGenericAllocationHandle* handle, std::size_t size, const CUmemAllocationProp* prop, unsigned long long) {
+CUresult Create(CUmemGenericAllocationHandle* handle, std::size_t size,
+                const CUmemAllocationProp* prop, unsigned long long) {
   Lock lock(D().mutex);
   if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
   *handle = D().next_handle++;
@@ -502,7 +512,8 @@ CUresult ReleaseHandle(CUmemGenericAllocationHandle handle) {
   DropPhysical(handle);
   return CUDA_SUCCESS;
 }
-CUresult Map(CUdeviceptr address, std::size_t size, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+CUresult Map(CUdeviceptr address, std::size_t size, std::size_t,
+             CUmemGenericAllocationHandle handle, unsigned long long) {
   Lock lock(D().mutex);
   const auto found = D().physical.find(handle);
   if (found == D().physical.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -513,7 +524,8 @@ CUresult Map(CUdeviceptr address, std::size_t size, std::size_t, CUmemGenericAll
 CUresult Unmap(CUdeviceptr address, std::size_t size) {
   Lock lock(D().mutex);
   bool any = false;
-  for (auto it = D().mappings.lower_bound(address); it != D().mappings.end() && it->first < address + size;) {
+  for (auto it = D().mappings.lower_bound(address);
+       it != D().mappings.end() && it->first < address + size;) {
     const std::uint64_t handle = it->second.second;
     it = D().mappings.erase(it);
     --D().physical[handle].mappings;
@@ -650,7 +662,8 @@ void Install() {
   char name[] = "/tmp/tessera-fence-test-XXXXXX";
   if (mkdtemp(name) == nullptr) std::abort();
   g_directory = name;
-  g_policy = static_cast<contract::PolicyFile*>(MakeFile(g_directory + "/policy", sizeof *g_policy));
+  g_policy =
+      static_cast<contract::PolicyFile*>(MakeFile(g_directory + "/policy", sizeof *g_policy));
   contract::PolicyHeader& h = g_policy->header;
   h.magic = contract::kPolicyMagic;
   h.layout = contract::kPolicyLayout;
@@ -669,7 +682,8 @@ void Install() {
     card.compute_percent = 100;
     card.context_bytes = kContextBytes;
   }
-  auto* ledger = static_cast<contract::LedgerFile*>(MakeFile(g_directory + "/ledger", sizeof(contract::LedgerFile)));
+  auto* ledger = static_cast<contract::LedgerFile*>(
+      MakeFile(g_directory + "/ledger", sizeof(contract::LedgerFile)));
   contract::InitLedger(*ledger);
   contract::OpenLedger(ledger, sizeof *ledger, &g_ledger);
   setenv("TESSERA_SLICE_DIR", name, 1);
@@ -695,20 +709,27 @@ int AllocationCalls() {
   Lock lock(D().mutex);
   return D().allocation_calls;
 }
-void SetLimit(int card, std::uint64_t bytes) { contract::Store(g_policy->cards[SliceCard(card)].limit_bytes, bytes); }
+void SetLimit(int card, std::uint64_t bytes) {
+  contract::Store(g_policy->cards[SliceCard(card)].limit_bytes, bytes);
+}
 void SetKnownContextBytes(std::uint64_t bytes) {
   for (contract::PolicyCard& card : g_policy->cards) card.context_bytes = bytes;
 }
 contract::LedgerView& Ledger() { return g_ledger; }
-std::uint64_t LedgerBytes(int card) { return contract::WordBytes(contract::Load(g_ledger.Card(SliceCard(card)).total)); }
+std::uint64_t LedgerBytes(int card) {
+  return contract::WordBytes(contract::Load(g_ledger.Card(SliceCard(card)).total));
+}
 std::uint64_t Held(int card, contract::Kind kind) {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < g_ledger.SlotsInUse(); ++i) {
-    sum += contract::WordBytes(contract::Load(g_ledger.Slot(i).cards[SliceCard(card)].held[static_cast<int>(kind)]));
+    sum += contract::WordBytes(
+        contract::Load(g_ledger.Slot(i).cards[SliceCard(card)].held[static_cast<int>(kind)]));
   }
   return sum;
 }
-std::uint64_t Denied(int card) { return contract::Load(g_ledger.Card(SliceCard(card)).denied_count); }
+std::uint64_t Denied(int card) {
+  return contract::Load(g_ledger.Card(SliceCard(card)).denied_count);
+}
 const std::string& SliceDirectory() { return g_directory; }
 
 }  // namespace tessera::fence::testing

@@ -1,6 +1,8 @@
-// A driver for unit tests: hands out card memory as the real one does (blocks of 2 MiB, shared by small requests) and says what it has given.
+// A driver for unit tests: hands out card memory as the real one does (blocks of 2 MiB, shared by
+// small requests) and says what it has given.
 //
-// It takes the place of the driver by setting real::NAME, so the fence's wrappers run against it in the test's own process. Thread-safe.
+// It takes the place of the driver by setting real::NAME, so the fence's wrappers run against it in
+// the test's own process. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,8 @@ inline constexpr int kCards = 2;
 inline constexpr std::uint64_t kMiB = 1 << 20;
 inline constexpr std::uint64_t kContextBytes = 100 * kMiB;
 
-// Puts the fake driver in place, makes a slice of two cards in a new directory and points the fence to it. Once per process.
+// Puts the fake driver in place, makes a slice of two cards in a new directory and points the fence
+// to it. Once per process.
 void Install();
 // What the driver has given out on a card, context costs included.
 std::uint64_t DriverBytes(int card);

@@ -28,7 +28,8 @@ void MakeNode() {
   if (!mkdtemp(directory)) std::abort();
   const std::string path = std::string(directory) + "/node";
   NodeDescription description = DefaultNode(3);
-  description.specs[2].link_type[0] = description.specs[0].link_type[2] = 0;  // 0 and 2 cannot reach each other
+  description.specs[2].link_type[0] = description.specs[0].link_type[2] =
+      0;  // 0 and 2 cannot reach each other
   if (CreateNode(path.c_str(), description) != 0) std::abort();
   setenv(kEnvNodePath, path.c_str(), 1);
 }
@@ -46,17 +47,24 @@ void* DriverFunction(const char* name) {
 
 NodeState& TestNode() { return *node; }
 
-std::uint64_t UsedOnCard(int card) { return TestNode().specs[card].memory_bytes - TestNode().specs[card].reserved_bytes - FreeBytes(card); }
+std::uint64_t UsedOnCard(int card) {
+  return TestNode().specs[card].memory_bytes - TestNode().specs[card].reserved_bytes -
+         FreeBytes(card);
+}
 
 std::uint64_t HeldHere(int card) {
   for (const ProcessSlot& slot : TestNode().processes)
-    if ((slot.owner.load() & 0x3FFFFF) == static_cast<std::uint64_t>(getpid())) return HeldBytes(slot.cards[card]);
+    if ((slot.owner.load() & 0x3FFFFF) == static_cast<std::uint64_t>(getpid()))
+      return HeldBytes(slot.cards[card]);
   return 0;
 }
 
-AddChild::AddChild(const char* name, int (*function)(const std::string&)) { Children()[name] = function; }
+AddChild::AddChild(const char* name, int (*function)(const std::string&)) {
+  Children()[name] = function;
+}
 
-int RunAgain(const std::string& name, const std::string& argument, const std::vector<std::string>& environment) {
+int RunAgain(const std::string& name, const std::string& argument,
+             const std::vector<std::string>& environment) {
   std::vector<std::string> words = {"/proc/self/exe", "--child", name, argument};
   std::vector<char*> arguments, variables;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -66,7 +74,9 @@ int RunAgain(const std::string& name, const std::string& argument, const std::ve
   for (char** variable = environ; *variable; ++variable) variables.push_back(*variable);
   variables.push_back(nullptr);
   pid_t child = 0;
-  if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), variables.data()) != 0) return -1;
+  if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), variables.data()) !=
+      0)
+    return -1;
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

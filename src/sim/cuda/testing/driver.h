@@ -2,8 +2,8 @@
 //
 //   EXPECT_EQ(CU(cuMemAlloc_v2)(&pointer, 1), CUDA_SUCCESS);
 //
-// The node file is made (and the driver loaded) when the program starts; the file is removed at its end. Programs that need several
-// processes start themselves again with RunAgain.
+// The node file is made (and the driver loaded) when the program starts; the file is removed at its
+// end. Programs that need several processes start themselves again with RunAgain.
 #pragma once
 
 #include <string>
@@ -24,9 +24,10 @@ NodeState& TestNode();
 std::uint64_t UsedOnCard(int card);
 std::uint64_t HeldHere(int card);
 
-// Runs this program again as `name` (a function given to AddChild) with an argument and extra environment ("NAME=value"); its exit
-// status, 128 + signal when killed.
-int RunAgain(const std::string& name, const std::string& argument = "", const std::vector<std::string>& environment = {});
+// Runs this program again as `name` (a function given to AddChild) with an argument and extra
+// environment ("NAME=value"); its exit status, 128 + signal when killed.
+int RunAgain(const std::string& name, const std::string& argument = "",
+             const std::vector<std::string>& environment = {});
 struct AddChild {
   AddChild(const char* name, int (*function)(const std::string& argument));
 };

@@ -15,7 +15,9 @@ extern "C" __global__ void vector_add(const float* a, const float* b, float* c, 
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   tile[threadIdx.x % 64] = a[i];
   __syncthreads();
-  if (i < n) c[i] = tile[(i + 1) % 64] + b[i] * factors[i & 3] + table[i & 1] + filled[i & 1] + shared_counter;
+  if (i < n)
+    c[i] =
+        tile[(i + 1) % 64] + b[i] * factors[i & 3] + table[i & 1] + filled[i & 1] + shared_counter;
 }
 
 extern "C" __global__ void __launch_bounds__(128) bounded(Packed packed, int* out) {

@@ -55,12 +55,14 @@ CUfunction DeviceTest::Kernel(const char* name) {
 }
 
 void DeviceTest::Launch(const char* name, CUstream stream) {
-  EXPECT_EQ(CUDA_SUCCESS, cuLaunchKernel(Kernel(name), 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+  EXPECT_EQ(CUDA_SUCCESS,
+            cuLaunchKernel(Kernel(name), 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
 }
 
 void DeviceTest::Launch(const char* name, CUdeviceptr word, int value, CUstream stream) {
   void* params[] = {&word, &value};
-  EXPECT_EQ(CUDA_SUCCESS, cuLaunchKernel(Kernel(name), 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
+  EXPECT_EQ(CUDA_SUCCESS,
+            cuLaunchKernel(Kernel(name), 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
 }
 
 CUdeviceptr DeviceTest::Word(int value) {

@@ -1,4 +1,5 @@
-// A simulated node of two cards for tests that call the driver in their own process, and a little PTX to launch.
+// A simulated node of two cards for tests that call the driver in their own process, and a little
+// PTX to launch.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +11,9 @@
 
 namespace tessera::sim::testing {
 
-// Kernels `empty`, `k100us`, `k1ms`, `k5ms` (named by how long they last), `add(int* out, int value)` with a host stand-in that
-// adds value to *out, `scale(int* out, int factor)` that multiplies; variable `table` {1,2,3,4} of 64 ints.
+// Kernels `empty`, `k100us`, `k1ms`, `k5ms` (named by how long they last), `add(int* out, int
+// value)` with a host stand-in that adds value to *out, `scale(int* out, int factor)` that
+// multiplies; variable `table` {1,2,3,4} of 64 ints.
 extern const char kTestPtx[];
 
 // The node of this process; made at the first call, with kernel durations and cuInit done.

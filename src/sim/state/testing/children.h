@@ -10,7 +10,8 @@
 
 namespace tessera::sim::testing {
 
-// A node in a file of its own, used by this process (and by its children) until it goes out of scope.
+// A node in a file of its own, used by this process (and by its children) until it goes out of
+// scope.
 class TestNode {
  public:
   explicit TestNode(int cards = 1);
@@ -28,7 +29,8 @@ class TestNode {
   NodeState* node_ = nullptr;
 };
 
-// Runs `body` in a child that never returns from it; the child ends with status 0, or 1 if `body` says false.
+// Runs `body` in a child that never returns from it; the child ends with status 0, or 1 if `body`
+// says false.
 pid_t Start(const std::function<bool()>& body);
 // Waits for the child; true when it ended with status 0.
 bool Join(pid_t child);
