@@ -22,8 +22,12 @@ enum class Code {
   kFailedPrecondition,  // right value, wrong state (inside a slice already, dead slice)
   kUnavailable,         // no driver, state directory cannot be used
   kDeadlineExceeded,
-  kUnimplemented,  // a newer layout, an older kernel
-  kDataLoss,       // a file that is not what it should be
+  kUnimplemented,    // a newer layout, an older kernel
+  kDataLoss,         // a file that is not what it should be
+  kAborted,          // somebody else changed it first: read again
+  kOutOfRange,       // the version that was asked for is no longer kept
+  kUnauthenticated,  // who we are was not accepted
+  kCancelled,        // the caller gave it up
   kInternal,
 };
 

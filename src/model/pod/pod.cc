@@ -5,8 +5,8 @@
 #include <charconv>
 #include <optional>
 
+#include "base/yaml/yaml.h"
 #include "contract/resources.h"
-#include "model/pod/yaml.h"
 #include "model/quantity.h"
 
 namespace tessera::model {
@@ -269,7 +269,7 @@ void AppendWords(const YAML::Node& list, std::vector<std::string>& words) {
 
 Result<PodContainer> ReadPodContainer(std::string_view text, std::string_view container) {
   if (text.size() > kMaxPodBytes) return Bad("a manifest of more than 1 MiB");
-  const Result<std::vector<YAML::Node>> documents = LoadYaml(text);
+  const Result<std::vector<YAML::Node>> documents = base::LoadYaml(text);
   if (!documents) return Fail(documents.error());
   std::optional<Workload> workload;
   for (const YAML::Node& document : *documents) {

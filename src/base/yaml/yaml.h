@@ -1,5 +1,5 @@
-// YAML of strangers, read with suspicion. The only header beside pod.cc that knows the YAML
-// library.
+// YAML of strangers (manifests, kubeconfigs), read with suspicion. The only header that knows the
+// header that knows the YAML library; its own target, so that who needs no YAML links none.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace tessera::model {
+namespace tessera::base {
 
 // All documents of `text`. kInvalidArgument for broken text, a key that stands twice in one map,
 // keys that are no plain text, and for documents of more than kMaxYamlNodes nodes or kMaxYamlDepth
@@ -19,4 +19,4 @@ Result<std::vector<YAML::Node>> LoadYaml(std::string_view text);
 inline constexpr int kMaxYamlNodes = 100'000;
 inline constexpr int kMaxYamlDepth = 64;
 
-}  // namespace tessera::model
+}  // namespace tessera::base

@@ -1,11 +1,11 @@
-#include "model/pod/yaml.h"
+#include "base/yaml/yaml.h"
 
 #include <set>
 #include <string>
 
 #include "base/plain_text.h"
 
-namespace tessera::model {
+namespace tessera::base {
 namespace {
 
 Status Check(const YAML::Node& node, int depth, int& left) {
@@ -72,7 +72,7 @@ std::vector<YAML::Node> LoadDocuments(std::string_view text) {
 }  // namespace
 
 Result<std::vector<YAML::Node>> LoadYaml(std::string_view text) {
-  if (!base::IsPlainText(text) || NestsTooDeep(text)) {
+  if (!IsPlainText(text) || NestsTooDeep(text)) {
     return Fail(Code::kInvalidArgument, "not a YAML text");
   }
   try {
@@ -88,4 +88,4 @@ Result<std::vector<YAML::Node>> LoadYaml(std::string_view text) {
   }
 }
 
-}  // namespace tessera::model
+}  // namespace tessera::base
