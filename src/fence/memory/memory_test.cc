@@ -590,12 +590,19 @@ TEST_F(Memory, ThreadsMixAllFamilies) {
 
 TEST_F(Memory, ProcessesRaceAtTheLimitAndNeverPassIt) {
   SetLimit(0, base_ + 4 * kContextBytes + 64 * kMiB);
+  int ready[2], go[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(go), 0);
   std::vector<pid_t> children;
   for (int n = 0; n < 4; ++n) {
     const pid_t pid = fork();
     if (pid == 0) {
       CUcontext context = nullptr;
       bool bad = cuCtxCreate_v4(&context, nullptr, 0, 0) != CUDA_SUCCESS;
+      // Nobody allocates before all have their contexts: there is room for those, not for whatever
+      // comes first.
+      char c = 0;
+      bad = write(ready[1], "r", 1) != 1 || read(go[0], &c, 1) != 1 || bad;
       std::minstd_rand random(n + 1);
       for (int i = 0; i < 5000 && !bad; ++i) {
         CUdeviceptr p = 0;
@@ -608,11 +615,15 @@ TEST_F(Memory, ProcessesRaceAtTheLimitAndNeverPassIt) {
     }
     children.push_back(pid);
   }
+  char c = 0;
+  for (int n = 0; n < 4; ++n) ASSERT_EQ(read(ready[0], &c, 1), 1);
+  ASSERT_EQ(write(go[1], "gggg", 4), 4);
   for (const pid_t pid : children) {
     int status = 0;
     waitpid(pid, &status, 0);
     EXPECT_EQ(status, 0);
   }
+  for (const int end : {ready[0], ready[1], go[0], go[1]}) close(end);
   SweepSlice(0);
   EXPECT_EQ(LedgerBytes(0), base_);
 }

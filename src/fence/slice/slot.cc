@@ -18,7 +18,7 @@ constexpr std::size_t kMaxResets = 8;
 
 os::SpinMutex g_claim_lock;
 contract::LedgerSlot* g_slot = nullptr;  // atomic
-void (*g_resets[kMaxResets])();
+void (*g_resets[kMaxResets])();          // atomic
 
 extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;  // made by the linker
 
@@ -112,8 +112,8 @@ void AfterFork() {
   __atomic_store_n(&g_slot, nullptr, __ATOMIC_RELAXED);
   __atomic_store_n(&g_self.owner, std::uint64_t{0}, __ATOMIC_RELAXED);
   g_claim_lock = os::SpinMutex();
-  for (auto reset : g_resets) {
-    if (reset != nullptr) reset();
+  for (auto& place : g_resets) {
+    if (auto reset = __atomic_load_n(&place, __ATOMIC_ACQUIRE); reset != nullptr) reset();
   }
 }
 
@@ -178,7 +178,7 @@ void SweepSlice(std::uint64_t every_ns) {
 void ResetOnFork(void (*reset)()) {
   for (auto& place : g_resets) {
     void (*expected)() = nullptr;
-    if (place == reset) return;
+    if (__atomic_load_n(&place, __ATOMIC_ACQUIRE) == reset) return;
     if (__atomic_compare_exchange_n(&place, &expected, reset, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
       return;
