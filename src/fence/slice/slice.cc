@@ -103,6 +103,11 @@ Mode detail::AttachSlow() {
   __atomic_load(&g_mode, &mode, __ATOMIC_ACQUIRE);
   if (mode == Mode::kUnknown) {
     mode = Find(g_slice);
+    if (mode == Mode::kRefused) {
+      // Nothing may lead into half a slice: without a policy every card is foreign, and refused.
+      g_slice.policy = contract::PolicyView();
+      g_slice.ledger = contract::LedgerView();
+    }
     __atomic_store(&g_mode, &mode, __ATOMIC_RELEASE);
   }
   g_attach_lock.Unlock();
