@@ -72,6 +72,10 @@ Status SecondWall::SetLimit(Nvml& nvml, const WallCard& limit) const {
 }
 
 Status SecondWall::Lower(Nvml* nvml, std::span<const WallCard> cards) const {
+  // The limit stays as long as there is anybody to limit.
+  const Result<std::string> inside = base::ReadKernelFile(cgroup_ + "/cgroup.procs", 1 << 20);
+  if (inside ? !inside->empty() : inside.error().code == Code::kDataLoss)
+    return Fail(Code::kFailedPrecondition, cgroup_ + ": a process is still in it");
   for (const WallCard& card : cards) {
     // Its failure changes nothing: an empty cgroup limits nobody, and goes next.
     if (nvml != nullptr)

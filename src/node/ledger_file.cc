@@ -184,7 +184,7 @@ class Reader {
   }
 
   // Whether the process that claimed the slot lives, and is still the program that claimed it.
-  bool SlotLives(const LedgerSlotView& slot) {
+  bool SlotLives(LedgerSlotView& slot) {
     pid_t pid = slot.owner.pid;
     if (slot.pid_namespace != own_pid_namespace_) {
       std::optional<pid_t> here = pids_.Find(slot.pid_namespace, pid);
@@ -192,6 +192,7 @@ class Reader {
       if (!here) return true;  // cannot be seen from here: what it holds counts
       pid = *here;
     }
+    slot.pid_here = pid;
     base::ProcessIdentity identity{pid, slot.owner.start_ticks};
     Result<base::ProcessStat> stat = base::ReadProcessStat(pid);
     if (!stat) return base::IsHidden(pid);

@@ -8,9 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -18,23 +21,25 @@
 namespace tessera::node {
 namespace {
 
-constexpr std::size_t kHeadBytes =
-    64 << 10;                         // program headers stand near the start of every file in use
-constexpr int kMostScriptLevels = 4;  // as the kernel's binfmt_script allows
+constexpr std::size_t kHeadBytes = 4096;  // an ELF header, or a "#!" line
+constexpr int kMostScriptLevels = 4;      // as the kernel's binfmt_script allows
 
 bool IsExecutableFile(const std::string& path) {
   struct stat info{};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
-std::string HeadOf(const std::string& path) {
-  base::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return "";
-  std::string head(kHeadBytes, '\0');
-  ssize_t got = read(fd.get(), head.data(), head.size());
-  head.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  return head;
+// At most `bytes` from `offset` on; empty when the file cannot be read or ends before.
+std::string ReadAt(const std::string& path, std::uint64_t offset, std::size_t bytes) {
+  const base::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid() || offset > std::numeric_limits<off_t>::max() - bytes) return "";
+  std::string text(bytes, '\0');
+  const ssize_t got = pread(fd.get(), text.data(), text.size(), static_cast<off_t>(offset));
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
 }
+
+std::string HeadOf(const std::string& path) { return ReadAt(path, 0, kHeadBytes); }
 
 // The interpreter of a "#!" line; empty when there is none.
 std::string ScriptInterpreter(const std::string& head) {
@@ -45,21 +50,21 @@ std::string ScriptInterpreter(const std::string& head) {
   return head.substr(start, end == std::string::npos ? end : end - start);
 }
 
-// PT_INTERP of a 64-bit ELF file; empty when it has none.
-std::string ElfInterpreter(const std::string& head) {
+// PT_INTERP of a 64-bit ELF file; empty when it has none. Both may stand anywhere in the file:
+// tools that lengthen a program's interpreter or library path move them to its end.
+std::string ElfInterpreter(const std::string& path, const std::string& head) {
   Elf64_Ehdr header;
   std::memcpy(&header, head.data(), sizeof header);
-  for (std::size_t i = 0; i < header.e_phnum; ++i) {
-    std::size_t at = header.e_phoff + i * sizeof(Elf64_Phdr);
-    if (header.e_phentsize != sizeof(Elf64_Phdr) || at > head.size() - sizeof(Elf64_Phdr))
-      return "";
+  if (header.e_phentsize != sizeof(Elf64_Phdr)) return "";
+  const std::string table =
+      ReadAt(path, header.e_phoff, std::size_t{header.e_phnum} * sizeof(Elf64_Phdr));
+  for (std::size_t at = 0; at + sizeof(Elf64_Phdr) <= table.size(); at += sizeof(Elf64_Phdr)) {
     Elf64_Phdr segment;
-    std::memcpy(&segment, head.data() + at, sizeof segment);
+    std::memcpy(&segment, table.data() + at, sizeof segment);
     if (segment.p_type != PT_INTERP) continue;
-    if (segment.p_offset > head.size() || segment.p_filesz > head.size() - segment.p_offset)
-      return "";
-    const char* text = head.data() + segment.p_offset;
-    return std::string(text, strnlen(text, segment.p_filesz));
+    const std::string text =
+        ReadAt(path, segment.p_offset, std::min<std::uint64_t>(segment.p_filesz, PATH_MAX));
+    return text.substr(0, text.find('\0'));
   }
   return "";
 }
@@ -110,7 +115,7 @@ ProgramKind InspectProgram(const std::string& path) {
     kind.reason = "is a 32-bit program";
     return kind;
   }
-  kind.interpreter = ElfInterpreter(head);
+  kind.interpreter = ElfInterpreter(kind.file, head);
   if (kind.interpreter.empty()) {
     kind.reason = "is statically linked";
   } else if (kind.interpreter.find("musl") != std::string::npos) {

@@ -58,6 +58,29 @@ TEST_F(ProgramTest, StaticAndForeignProgramsAreNot) {
   EXPECT_EQ(write().reason, "is a 32-bit program");
 }
 
+TEST_F(ProgramTest, HeadersAtTheEndOfALargeFileAreFound) {
+  constexpr std::size_t kFar = 300 << 10;
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_phoff = kFar;
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  header.e_phnum = 1;
+  constexpr char kLoader[] = "/lib64/ld-linux-x86-64.so.2";
+  Elf64_Phdr segment{};
+  segment.p_type = PT_INTERP;
+  segment.p_offset = kFar + sizeof segment;
+  segment.p_filesz = sizeof kLoader;
+  std::string bytes(kFar + sizeof segment + sizeof kLoader, '\0');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + kFar, &segment, sizeof segment);
+  std::memcpy(bytes.data() + segment.p_offset, kLoader, sizeof kLoader);
+  ASSERT_TRUE(base::WriteFileAtomic(folder_ + "/far", bytes, 0755));
+  const ProgramKind kind = InspectProgram(folder_ + "/far");
+  EXPECT_EQ(kind.interpreter, kLoader);
+  EXPECT_TRUE(kind.fenceable);
+}
+
 TEST_F(ProgramTest, TheLoaderIsAsked) {
   EXPECT_TRUE(LoaderLoads(InspectProgram("/bin/true"), "libc.so.6"));
   EXPECT_FALSE(LoaderLoads(InspectProgram("/bin/true"), "libnothing.so"));

@@ -44,6 +44,9 @@ SliceRecord FromJson(const json::object& object) {
     out.cores = json::value_to<std::uint32_t>(card.at("cores"));
     if (out.memory_bytes > model::kMaxMemory || out.cores > 100) throw std::out_of_range("promise");
     record.slice.cards.push_back(out);
+    const json::value* most = card.if_contains("most_bytes");
+    record.most_bytes.push_back(most ? json::value_to<std::uint64_t>(*most) : out.memory_bytes);
+    if (record.most_bytes.back() > model::kMaxMemory) throw std::out_of_range("most_bytes");
   }
   if (record.slice.cards.empty() || record.slice.cards.size() > contract::kMaxCards)
     throw std::out_of_range("cards");
@@ -69,9 +72,12 @@ SliceRecord FromJson(const json::object& object) {
 
 std::string RecordText(const SliceRecord& record) {
   json::array cards;
-  for (const model::SliceCard& card : record.slice.cards) {
-    cards.push_back(json::object{
-        {"uuid", ToString(card.uuid)}, {"memory_bytes", card.memory_bytes}, {"cores", card.cores}});
+  for (std::size_t i = 0; i < record.slice.cards.size(); ++i) {
+    const model::SliceCard& card = record.slice.cards[i];
+    cards.push_back(json::object{{"uuid", ToString(card.uuid)},
+                                 {"memory_bytes", card.memory_bytes},
+                                 {"most_bytes", record.MostBytes(i)},
+                                 {"cores", card.cores}});
   }
   json::object object{
       {"layout", kRecordLayout},

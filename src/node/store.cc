@@ -163,7 +163,10 @@ Store::Store(StateRoot root, base::Clock& clock) : root_(std::move(root)), clock
 
 Result<Inventory> Store::Read() const {
   Result<std::vector<std::string>> names = base::ListDirectory(SlicesOf(root_));
-  if (!names) return Fail(Code::kUnavailable, names.error().message);
+  if (!names) {
+    const bool gone = names.error().code == Code::kNotFound;
+    return Fail(gone ? Code::kNotFound : Code::kUnavailable, names.error().message);
+  }
   if (names->size() > kMostSlices) {
     return Fail(Code::kResourceExhausted,
                 SlicesOf(root_) + ": more than " + std::to_string(kMostSlices) + " entries");
@@ -226,6 +229,11 @@ Result<placement::Placement> Store::TryPlace(const model::Node& node,
   if (Status whole = NothingBroken(*inventory); !whole) return Fail(whole.error());
   if (Result<std::string> name = ChooseName(*inventory, wanted); !name) return Fail(name.error());
   return placement::Place(node, PromisesOf(*inventory), wanted.request);
+}
+
+std::uint64_t SliceRecord::MostBytes(std::size_t index) const {
+  const std::uint64_t now = slice.cards[index].memory_bytes;
+  return index < most_bytes.size() ? std::max(most_bytes[index], now) : now;
 }
 
 Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wanted) {
@@ -304,6 +312,11 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
   std::vector<PolicyCardChange> policy;
   bool grows = false;
   std::vector<std::uint64_t> card_bytes;
+  for (std::size_t i = 0; i < after.cards.size(); ++i) {
+    const std::uint64_t most = found->MostBytes(i);
+    changed.after.most_bytes.resize(after.cards.size());
+    changed.after.most_bytes[i] = std::max(most, change.memory_bytes.value_or(most));
+  }
   for (model::SliceCard& card : after.cards) {
     std::uint64_t memory = change.memory_bytes.value_or(card.memory_bytes);
     std::uint32_t cores = change.cores.value_or(card.cores);

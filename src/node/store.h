@@ -60,7 +60,13 @@ struct SliceRecord {
   std::string boot_id;                // start times of another boot mean nothing
   Fencing fencing = Fencing::kNamespace;
   contract::BypassAction bypass = contract::BypassAction::kReport;
+  // By card, the most that was ever promised: what a slice held rightfully before its limit was
+  // lowered. Empty in records of older programs.
+  std::vector<std::uint64_t> most_bytes;
   bool live = false;
+
+  // The most that the slice may rightfully hold on card `index` of it.
+  std::uint64_t MostBytes(std::size_t index) const;
 };
 
 struct Broken {

@@ -16,13 +16,29 @@ bool Same(const Finding& a, const Finding& b) {
   return a.kind == b.kind && a.slice_id == b.slice_id && a.process == b.process;
 }
 
+// The host wrote the ledger beside the policy: where the policy can be read, a ledger that is
+// missing, cut, or of another layout is the tenant's doing. A reader that may not see it, or is
+// older than both files, accuses nobody.
+bool LedgerLost(const SliceFacts& slice) {
+  if (slice.ledger) return false;
+  switch (slice.ledger.error().code) {
+    case Code::kDataLoss:
+      return true;
+    case Code::kUnimplemented:
+    case Code::kNotFound:
+      return slice.policy.has_value();
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::uint64_t Tolerance(std::uint64_t driver_bytes) {
   return std::max<std::uint64_t>(64 * model::kMib, driver_bytes / 16);
 }
 
-std::vector<Finding> JudgeSlice(const Snapshot&, const SliceFacts& slice) {
+std::vector<Finding> JudgeSlice(const SliceFacts& slice) {
   std::vector<Finding> findings;
   const std::string& name = slice.record.slice.name;
   contract::BypassAction action = slice.record.bypass;
@@ -43,8 +59,7 @@ std::vector<Finding> JudgeSlice(const Snapshot&, const SliceFacts& slice) {
     findings.push_back(std::move(finding));
   };
 
-  const bool ledger_lost = !slice.ledger && slice.ledger.error().code == Code::kDataLoss;
-  if (ledger_lost) {
+  if (LedgerLost(slice)) {
     add(Bypass::kLedgerLost, nullptr,
         "its ledger cannot be believed: " + slice.ledger.error().message);
   }
@@ -71,13 +86,37 @@ std::vector<Finding> JudgeSlice(const Snapshot&, const SliceFacts& slice) {
           Who(process) + " sees another policy than its slice's");
     }
   }
+  const bool named = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.kind == Bypass::kUncharged || finding.kind == Bypass::kNoFence;
+  });
+  // A tenant that admits in its ledger what it took past the fence is over its limit all the same.
+  for (std::size_t i = 0; !named && i < slice.record.slice.cards.size(); ++i) {
+    std::uint64_t sum = 0;
+    const SliceProcess* largest = nullptr;
+    for (const SliceProcess& process : slice.processes) {
+      if (i >= process.driver.size() || !process.driver[i]) continue;
+      sum += *process.driver[i];
+      if (!largest || *process.driver[i] > *largest->driver[i]) largest = &process;
+    }
+    if (!largest) continue;
+    const std::uint64_t most = slice.record.MostBytes(i), alone = *largest->driver[i];
+    const std::string promised = " by the driver, promised " + model::MibText(most) + " at most";
+    if (alone > most + Tolerance(alone)) {
+      add(Bypass::kOverLimit, largest,
+          Who(*largest) + " holds " + model::MibText(alone) + promised);
+    } else if (sum > most + Tolerance(sum)) {
+      // Memory that processes share may stand in the figure of each: a sum accuses nobody.
+      add(Bypass::kOverLimit, nullptr,
+          "its processes hold " + model::MibText(sum) + " together" + promised);
+    }
+  }
   return findings;
 }
 
 std::vector<Finding> Judge(const Snapshot& snapshot) {
   std::vector<Finding> findings;
   for (const SliceFacts& slice : snapshot.slices) {
-    for (Finding& finding : JudgeSlice(snapshot, slice)) findings.push_back(std::move(finding));
+    for (Finding& finding : JudgeSlice(slice)) findings.push_back(std::move(finding));
   }
   return findings;
 }
@@ -106,6 +145,8 @@ const char* ToString(Bypass kind) {
       return "policy-replaced";
     case Bypass::kLedgerLost:
       return "ledger-lost";
+    case Bypass::kOverLimit:
+      return "over-limit";
   }
   return "unknown";
 }

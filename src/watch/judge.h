@@ -18,6 +18,7 @@ enum class Bypass {
   kOtherCard,       // the driver lists it on a card that is not in its slice
   kPolicyReplaced,  // another file stands where its policy should be
   kLedgerLost,      // the slice's ledger is no ledger any more
+  kOverLimit,       // the driver shows more for the slice than it was ever promised
 };
 
 struct Finding {
@@ -36,7 +37,7 @@ struct Finding {
 std::uint64_t Tolerance(std::uint64_t driver_bytes);
 
 std::vector<Finding> Judge(const Snapshot& snapshot);
-std::vector<Finding> JudgeSlice(const Snapshot& snapshot, const SliceFacts& slice);
+std::vector<Finding> JudgeSlice(const SliceFacts& slice);
 
 // Holds a finding back until it stands in two looks one after the other: a process may have taken
 // memory, or have been between exec and its first instruction, while the first look was taken.

@@ -100,11 +100,57 @@ TEST(Judge, ALedgerThatIsNoneIsAFindingOfTheSlice) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].kind, Bypass::kLedgerLost);
   EXPECT_EQ(findings[0].process.pid, 0);
-  // A ledger that this program does not know (newer) or may not read is no crime.
+  // A reader that is older than both files, or may not read them, accuses nobody.
   slice.ledger = Fail(Code::kUnimplemented, "layout 2");
+  EXPECT_TRUE(JudgeOne(slice).empty());
+  slice.ledger = Fail(Code::kNotFound, "no such file");
   EXPECT_TRUE(JudgeOne(slice).empty());
   slice.ledger = Fail(Code::kPermissionDenied, "root's");
   EXPECT_TRUE(JudgeOne(slice).empty());
+}
+
+TEST(Judge, ALedgerOfAnotherLayoutBesideAKnownPolicyIsLost) {
+  SliceFacts slice = WellBehaved();
+  slice.policy = node::PolicyView{};
+  for (const Code code : {Code::kUnimplemented, Code::kNotFound, Code::kDataLoss}) {
+    slice.ledger = Fail(code, "ledger");
+    ASSERT_EQ(JudgeOne(slice).size(), 1u);
+    EXPECT_EQ(JudgeOne(slice)[0].kind, Bypass::kLedgerLost);
+  }
+  slice.ledger = Fail(Code::kPermissionDenied, "root's");
+  EXPECT_TRUE(JudgeOne(slice).empty());
+}
+
+TEST(Judge, WhoAdmitsBeingOverTheLimitIsStillOver) {
+  SliceFacts slice = WellBehaved();
+  slice.processes[0].held = {20000 * kMib};
+  slice.processes[0].driver = {20000 * kMib};
+  const std::vector<Finding> findings = JudgeOne(slice);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, Bypass::kOverLimit);
+  EXPECT_EQ(findings[0].process.pid, 1234);
+  EXPECT_EQ(findings[0].text,
+            "slice chat: pid 1234 (python) holds 20,000 MiB by the driver, promised 8,000 MiB at "
+            "most");
+  // Held rightfully before the limit was lowered.
+  slice.record.most_bytes = {20000 * kMib};
+  EXPECT_TRUE(JudgeOne(slice).empty());
+}
+
+TEST(Judge, ManyProcessesTogetherAreOverTheLimit) {
+  SliceFacts slice = WellBehaved();
+  slice.processes.push_back(slice.processes[0]);
+  slice.processes[1].process.identity = {1235, 78};
+  for (SliceProcess& process : slice.processes) {
+    process.held = {5000 * kMib};
+    process.driver = {5000 * kMib};
+  }
+  ASSERT_EQ(JudgeOne(slice).size(), 1u);
+  EXPECT_EQ(JudgeOne(slice)[0].kind, Bypass::kOverLimit);
+  EXPECT_EQ(JudgeOne(slice)[0].process.pid, 0) << "memory that they share may be in both figures";
+  EXPECT_EQ(JudgeOne(slice)[0].text,
+            "slice chat: its processes hold 10,000 MiB together by the driver, promised 8,000 MiB "
+            "at most");
 }
 
 TEST(Judge, ThePolicyFileSaysWhatHappensNow) {

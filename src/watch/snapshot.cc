@@ -127,19 +127,17 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
   const node::SliceRecord& record = facts.record;
   const FileIdentity ledger_file = IdentityOf(node::LedgerPath(record.directory));
   const FileIdentity policy_file = IdentityOf(record.directory + "/" + contract::kPolicyFile);
-  const std::uint64_t own_namespace = sources.processes->OwnPidNamespace();
 
-  std::map<pid_t, const node::LedgerSlotView*> slots;
+  // A process may have several slots: one for each copy of the fence that is loaded in it.
+  std::multimap<pid_t, const node::LedgerSlotView*> slots;
+  std::set<pid_t> claimed;
   if (facts.ledger) {
     for (const node::LedgerSlotView& slot : facts.ledger->slots) {
-      if (!slot.live) continue;
-      const bool here = slot.pid_namespace == own_namespace;
-      const pid_t pid = here ? slot.owner.pid : static_cast<pid_t>(slot.host_pid);
-      if (pid > 0) slots.emplace(pid, &slot);
+      if (!slot.live || slot.pid_here <= 0) continue;
+      slots.emplace(slot.pid_here, &slot);
+      claimed.insert(slot.pid_here);
     }
   }
-  std::set<pid_t> claimed;
-  for (const auto& [pid, slot] : slots) claimed.insert(pid);
 
   const std::map<pid_t, Belongs> members =
       Members(record, ledger_file, claimed, all, *sources.processes);
@@ -158,17 +156,18 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
     }
     process.held.assign(record.slice.cards.size(), 0);
     process.driver.assign(record.slice.cards.size(), std::nullopt);
-    if (const auto slot = slots.find(pid); slot != slots.end()) {
-      process.slot = slot->second->index;
+    const auto [first, last] = slots.equal_range(pid);
+    if (first != last) process.slot = first->second->index;
+    for (auto slot = first; slot != last; ++slot) {
       for (std::size_t i = 0; i < process.held.size() && i < slot->second->held.size(); ++i) {
-        process.held[i] = slot->second->held[i];
+        process.held[i] += slot->second->held[i];
       }
     }
     facts.processes.push_back(std::move(process));
   }
 
   std::vector<std::uint32_t> strangers;
-  for (const auto& [pid, slot] : slots) {
+  for (const pid_t pid : claimed) {
     if (!members.contains(pid)) strangers.push_back(static_cast<std::uint32_t>(pid));
   }
   if (!strangers.empty()) {

@@ -83,7 +83,7 @@ class Watcher {
 
   void Run() {
     bool command_lives = launcher_.valid();
-    while (Slice() != nullptr) {
+    while (Listed()) {
       const bool ended = !WaitForEnd(command_lives);
       if (ended && command_lives) {
         command_lives = false;
@@ -123,10 +123,22 @@ class Watcher {
     if (null.valid()) dup2(null.get(), STDERR_FILENO);
   }
 
-  const node::SliceRecord* Slice() {
+  // The slice is over when the state directory is read and does not list it. A directory that
+  // cannot be read now (full of strangers' entries, out of descriptors) is looked at again later,
+  // for an hour at looks of 10 s.
+  bool Listed() {
+    constexpr int kMostUnreadable = 360;
     Result<node::Inventory> inventory = store_.Read();
-    if (!inventory) return nullptr;
+    if (!inventory) {
+      return inventory.error().code != Code::kNotFound && ++unreadable_ < kMostUnreadable;
+    }
+    unreadable_ = 0;
     inventory_ = std::move(*inventory);
+    return Slice() != nullptr;
+  }
+
+  // As the last directory that could be read lists it.
+  const node::SliceRecord* Slice() const {
     for (const node::SliceRecord& record : inventory_.live) {
       if (record.slice.id == plan_.record.slice.id) return &record;
     }
@@ -134,6 +146,7 @@ class Watcher {
   }
 
   void LookOnce() {
+    if (!Listed()) return;
     const node::SliceRecord* record = Slice();
     if (record == nullptr) return;
     OpenDriver();
@@ -162,6 +175,7 @@ class Watcher {
   node::Store store_;
   base::Fd launcher_;
   node::Inventory inventory_;
+  int unreadable_ = 0;  // looks one after the other that found the state directory unreadable
   Result<std::unique_ptr<driver::Nvml>> nvml_ = Fail(Code::kUnavailable, "not opened");
   std::optional<driver::SecondWall> wall_;
   std::vector<driver::WallCard> wall_cards_;
@@ -195,7 +209,8 @@ void CloseAllBut(int keep) {
   Watcher watcher(plan);
   const WatcherStarted started = watcher.RaiseWall();
   const std::string text = (started.second_wall ? "+" : "-") + started.second_wall_reason;
-  if (write(answer, text.data(), text.size()) < 0) _exit(1);
+  // A driver that took longer than the launcher waits leaves nobody to tell; watching goes on.
+  if (write(answer, text.data(), text.size()) < 0 && errno != EPIPE) _exit(1);
   close(answer);
   watcher.Run();
   _exit(0);

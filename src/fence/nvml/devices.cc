@@ -73,6 +73,8 @@ bool HidesCards() { return Fenced() && !TheSlice().from_environment; }
 int CardOf(nvmlDevice_t device) {
   if (!Fenced()) return kForeignCard;
   if (TheSlice().from_environment) {
+    // CUDA may number the cards otherwise: a card that it has charged is known by its UUID.
+    if (const int card = CardOfOneDevice(device); card >= 0) return card;
     unsigned index = 0;
     if (real::nvmlDeviceGetIndex(device, &index) != NVML_SUCCESS) return kForeignCard;
     return index < TheSlice().policy.card_count() ? static_cast<int>(index) : kForeignCard;

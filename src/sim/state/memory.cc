@@ -59,6 +59,8 @@ void SubtractUsed(CardState& card, std::uint64_t bytes) {
 void Recount(NodeState& node, int card) {
   CardState& state = node.cards[card];
   for (int attempt = 0; attempt < kRecountTries; ++attempt) {
+    // A wish made after this look is another's: it must outlive this recount.
+    std::uint64_t wish = state.recount_wanted.load(std::memory_order_acquire);
     std::uint64_t before = state.used.load(std::memory_order_acquire);
     const std::uint64_t high =
         std::min<std::uint64_t>(node.slots_high.load(std::memory_order_acquire), kMaxProcesses);
@@ -75,7 +77,7 @@ void Recount(NodeState& node, int card) {
     if (!quiet) continue;
     if (state.used.compare_exchange_strong(before, UsedWord(sum, before),
                                            std::memory_order_acq_rel)) {
-      state.recount_wanted.store(0, std::memory_order_release);
+      state.recount_wanted.compare_exchange_strong(wish, 0, std::memory_order_acq_rel);
       return;
     }
   }

@@ -147,6 +147,11 @@ std::uint64_t OwnIdentity(ProcessFacts* facts) {
   return facts->start_ticks << kPidBits | static_cast<std::uint64_t>(getpid());
 }
 
+// Each wish is another value, so that a recount clears only the wish that it saw.
+void WishForRecount(CardState& card) {
+  card.recount_wanted.store(NowNs() | 1, std::memory_order_release);
+}
+
 // Empties a slot that this process has marked as being taken out. `whole` is false when somebody
 // else died doing it.
 void Empty(NodeState& node, int index, bool whole) {
@@ -158,12 +163,12 @@ void Empty(NodeState& node, int index, bool whole) {
     if (whole && (held & kUnderWayMask) == 0) {
       SubtractUsed(node.cards[card], held);
     } else {
-      node.cards[card].recount_wanted.store(1, std::memory_order_release);
+      WishForRecount(node.cards[card]);
     }
   }
   if (!whole) {
     for (std::uint32_t card = 0; card < node.card_count; ++card) {
-      node.cards[card].recount_wanted.store(1, std::memory_order_release);
+      WishForRecount(node.cards[card]);
     }
   }
   for (CardProcess& on_card : slot.cards) {

@@ -112,8 +112,11 @@ int Main(int argc, char** argv) {
   // Leave room for nine blocks: less than the racers want together, more than any one asks for.
   CUcontext context = nullptr;
   CUdeviceptr filler = 0;
-  if (DRIVER(cuInit)(0) != CUDA_SUCCESS || DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS)
+  if (DRIVER(cuInit)(0) != CUDA_SUCCESS || DRIVER(cuCtxCreate_v2)(&context, 0, 0) != CUDA_SUCCESS) {
+    std::fprintf(stderr, "race: no context\n");
+    for (pid_t child : children) ::kill(child, SIGKILL);
     return 1;
+  }
   Figures before = ReadFigures();
   std::uint64_t fill = (before.limit - before.ledger_total) / kBlock * kBlock - 9 * kBlock;
   if (DRIVER(cuMemAlloc_v2)(&filler, fill) != CUDA_SUCCESS) {
