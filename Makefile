@@ -3,20 +3,27 @@
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+export JOBS
 SECONDS_EACH ?= 1800
 KILLS ?= 10000
+# What the demo runs, and nothing else of the tree.
+DEMO_TARGETS := tessera_program tessera_fence tessera-sim simcuda simnvml sample_greedy
 
-.PHONY: help build demo test bench storm fuzz tidy test-frameworks test-frameworks-rare install clean
+.PHONY: help build demo test bench storm fuzz tidy test-frameworks test-frameworks-rare install uninstall clean
 
 help: ## this list
+	@echo "Tessera: one GPU card, several tenants, limits that hold. Targets:"
+	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "Start with 'make demo' (no card needed). JOBS=N builds N files at once (here: $(JOBS))."
 
 demo: ## two programs share one card, step by step, each claim checked (a simulated card if there is no real one)
-	@scripts/install-deps test
-	@scripts/build dev
+	@scripts/install-deps demo
+	@scripts/build dev $(DEMO_TARGETS)
 	@tests/demo/demo
 
-build: ## build/dev: the program, the library, the simulated driver
+build: ## build/dev: the program, the library, the simulated driver, all tests
 	@scripts/install-deps build
 	@scripts/build dev
 
@@ -46,14 +53,17 @@ fuzz: ## every fuzzer for SECONDS_EACH=1800
 	@scripts/install-deps test
 	@scripts/fuzz $(SECONDS_EACH)
 
-tidy: ## clang-tidy over the whole tree
+tidy: ## clang-format and clang-tidy over the tree, or over FOLDERS="src/cli src/node" of it
 	@scripts/install-deps lint
-	@scripts/build tidy
+	@scripts/tidy $(FOLDERS)
 
 install: ## bin/tessera and lib/tessera/libtessera.so under PREFIX=/usr/local
 	@scripts/install-deps build
 	@scripts/build release
-	@cmake --install build/release --prefix '$(PREFIX)'
+	@scripts/install '$(PREFIX)'
+
+uninstall: ## take the two away again from PREFIX=/usr/local
+	@scripts/install --remove '$(PREFIX)'
 
 clean: ## remove build/ (the cache of downloads stays)
 	@rm -rf build
