@@ -179,6 +179,7 @@ bool Reap(const LedgerView& view, std::uint32_t index, std::uint64_t seen, std::
   Store(slot.pid_namespace, std::uint64_t{0});
   Store(slot.stack_start, std::uint64_t{0});
   Store(slot.image_random, std::uint64_t{0});
+  Store(slot.life_lock, std::uint32_t{0});
   Step::At();
   Store(slot.owner, std::uint64_t{0});
   return true;

@@ -73,6 +73,10 @@ class LedgerView {
   LedgerCard& Card(std::uint32_t i) const {
     return *reinterpret_cast<LedgerCard*>(base_ + cards_offset_ + std::size_t{i} * card_stride_);
   }
+  // Where the slot starts in the file: the byte that its owner locks (LedgerSlot::life_lock).
+  std::uint64_t SlotOffset(std::uint32_t i) const {
+    return slots_offset_ + std::uint64_t{i} * slot_stride_;
+  }
   LedgerSlot& Slot(std::uint32_t i) const {
     return *reinterpret_cast<LedgerSlot*>(base_ + slots_offset_ + std::size_t{i} * slot_stride_);
   }

@@ -138,6 +138,16 @@ void* LibcFunction(const char* name) {
   return search.found;
 }
 
+bool LoadNvml() {
+  if (FindDriver(Library::kNvml)) return true;
+  if (!FindDriver(Library::kCuda)) return false;
+  using Dlopen = void* (*)(const char*, int);
+  const auto dlopen = reinterpret_cast<Dlopen>(LibcFunction("dlopen"));
+  if (dlopen == nullptr) return false;
+  dlopen(SonameOf(Library::kNvml), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+  return FindDriver(Library::kNvml);
+}
+
 void AdoptFunction(EntryIndex entry, void* function) {
   std::atomic_ref(function_of[entry]).store(function, std::memory_order_release);
 }

@@ -2,7 +2,7 @@
 //
 // Thread safety: everything here may be called from any thread; the answers of several threads that
 // come first agree. Invariants:
-//   1. No driver is ever loaded by the fence.
+//   1. The fence never loads libcuda.so.1, and NVML only through LoadNvml.
 //   2. The first libcuda.so.1 (libnvidia-ml.so.1) that is seen is *the* driver of the process for
 //   good: it is pinned, so that
 //      a program that closes and reopens it finds it at the same place.
@@ -25,5 +25,9 @@ void* Substitute(EntryIndex entry, void* found);
 // A function of libc (or of libdl before glibc 2.34), not looked up through any interposer; nullptr
 // if there is none.
 void* LibcFunction(const char* name);
+
+// Loads the management library beside a driver that is loaded, if nobody has yet. False where there
+// is none.
+bool LoadNvml();
 
 }  // namespace tessera::fence

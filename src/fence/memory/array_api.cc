@@ -1,6 +1,9 @@
 // Arrays and mipmapped arrays. They have no address that a program may see, so their size is asked
-// of the driver where it tells, and computed from the descriptor where it does not.
+// of the driver where it tells, and computed from the descriptor where it does not. Small ones
+// share blocks with whatever the driver likes: once there are any, blocks are settled by its own
+// figure.
 #include "memory/live.h"
+#include "memory/own_usage.h"
 #include "memory/packed.h"
 #include "real.h"
 
@@ -84,6 +87,8 @@ CUresult CreateArray(Handle* out, std::uint64_t bytes, Create&& create, Destroy&
   if (place.card == kUnknownCard || bytes == 0) return create(out);
   if (place.card == kForeignCard || bytes > kMaxAllocation) return Refuse(place.card, bytes);
   const bool small = bytes <= kShareLimit;
+  if (small) NoteHiddenSmall(place.card);
+  const Underway underway;
   Reservation reserved(place.card, Kind::kArray,
                        small ? PackedGrowth(place.context, bytes) : RoundToBlocks(bytes));
   if (!reserved.granted()) return Refuse(place.card, bytes);
@@ -102,6 +107,7 @@ CUresult CreateArray(Handle* out, std::uint64_t bytes, Create&& create, Destroy&
     if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
     const std::uint64_t growth = entry.kind == kPacked ? Pack(place.context, bytes) : opened;
     if (reserved.Keep(growth)) {
+      if (entry.kind == kPacked) MarkUnsettled(place.card);
       *out = made;
       return CUDA_SUCCESS;
     }
@@ -116,12 +122,16 @@ template <typename Handle>
 CUresult DestroyArray(Handle handle, CUresult (*destroy)(Handle)) {
   Allocation entry;
   const auto key = reinterpret_cast<std::uint64_t>(handle);
-  if (!Fenced() || !HandleTable().Take(key, &entry)) return destroy(handle);
+  if (!Fenced()) return destroy(handle);
+  const Underway underway;
+  if (!HandleTable().Take(key, &entry)) return destroy(handle);
   const CUresult result = destroy(handle);
   if (result != CUDA_SUCCESS) {
     HandleTable().PutBack(key, entry);
   } else if (entry.kind == kPacked) {
+    BeforeGivingBack(static_cast<int>(entry.card));
     Refund(static_cast<int>(entry.card), Kind::kArray, Unpack(entry.owner, entry.size));
+    MarkUnsettled(static_cast<int>(entry.card));
   } else {
     Refund(static_cast<int>(entry.card), entry.kind, entry.size);
   }

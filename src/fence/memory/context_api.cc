@@ -1,4 +1,5 @@
 // Contexts: charged for themselves when they are made; all that they held is refunded when they go.
+#include "memory/driver_figure.h"
 #include "memory/graphs.h"
 #include "memory/live.h"
 #include "memory/own_usage.h"
@@ -9,6 +10,8 @@ namespace tessera::fence {
 namespace {
 
 enum class Primary { kNo, kYes };
+
+constexpr std::uint64_t kMostOfGreenContext = std::uint64_t{1} << 30;
 
 // What a context that has just been made takes, where nobody knew before. `growth` was begun before
 // it was made.
@@ -28,6 +31,7 @@ CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& ma
   std::uint64_t cost = ExpectedContextBytes(card);
   const Place current = cost == 0 ? CurrentPlace() : Place();
   const Growth growth(current.card == card ? current : Place());
+  Underway underway;
   Reservation reserved(card, Kind::kContext, cost);
   if (!reserved.granted()) return Refuse(card, cost);
   CUcontext context = nullptr;
@@ -42,7 +46,8 @@ CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& ma
       return Refuse(card, cost);
     }
     AddContextBytes(record, cost);
-    SettleByDriver(card, record);
+    underway.End();
+    if (DriverFigureIsAtHand()) SettleOwn(card);
   }
   *out = context;
   return CUDA_SUCCESS;
@@ -52,17 +57,25 @@ void Destroy(CUcontext context) { real::cuCtxDestroy_v2(context); }
 
 CUresult EndContext(CUcontext context, CUresult (*end)(CUcontext)) {
   const std::uint32_t record = ContextRecord(context);
+  const int card = record == 0 ? kUnknownCard : PlaceOf(context).card;
+  Underway underway;
   const CUresult result = end(context);
-  if (result == CUDA_SUCCESS) ForgetContext(record);
+  if (result != CUDA_SUCCESS) return result;
+  BeforeGivingBack(card);
+  ForgetContext(record);
+  underway.End();
+  if (card >= 0 && DriverFigureIsAtHand()) SettleOwn(card);
   return result;
 }
 
 // The primary context of the device is gone, with its pools' and graphs' memory.
 void EndPrimary(CUdevice device) {
-  ForgetPrimaryOf(device);
   const int card = CardOfDevice(device);
+  BeforeGivingBack(card);
+  ForgetPrimaryOf(device);
   SettlePoolsOf(card);
   SettleGraphs(device);
+  if (card >= 0 && DriverFigureIsAtHand()) SettleOwn(card);
 }
 
 bool PrimaryIsActive(CUdevice device) {
@@ -138,8 +151,13 @@ CUresult CUDAAPI cuCtxAttach(CUcontext* context, unsigned int flags) {
 }
 CUresult CUDAAPI cuCtxDetach(CUcontext context) {
   const std::uint32_t record = Fenced() ? ContextRecord(context) : 0;
+  const int card = record == 0 ? kUnknownCard : PlaceOf(context).card;
   const CUresult result = real::cuCtxDetach(context);
-  if (result == CUDA_SUCCESS && record != 0 && AddAttachment(record, -1) < 0) ForgetContext(record);
+  if (result == CUDA_SUCCESS && record != 0 && AddAttachment(record, -1) < 0) {
+    BeforeGivingBack(card);
+    ForgetContext(record);
+    MarkUnsettled(card);
+  }
   return result;
 }
 
@@ -169,18 +187,17 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
 // knows it.
 CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description,
                                   CUdevice device, unsigned int flags) {
-  const CUresult result = real::cuGreenCtxCreate(context, description, device, flags);
-  if (result == CUDA_SUCCESS && Fenced())
-    SettleByDriver(CardOfDevice(device), PrimaryRecord(device));
-  return result;
+  if (!Fenced()) return real::cuGreenCtxCreate(context, description, device, flags);
+  const Place place = CurrentPlace();
+  const Measurement measurement(place.device == device ? place : Place(), kMostOfGreenContext);
+  return real::cuGreenCtxCreate(context, description, device, flags);
 }
 CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx context) {
-  const CUresult result = real::cuGreenCtxDestroy(context);
-  if (result == CUDA_SUCCESS && Fenced()) {
-    const Place place = CurrentPlace();
-    SettleByDriver(place.card, place.context);
-  }
-  return result;
+  if (!Fenced()) return real::cuGreenCtxDestroy(context);
+  const Place place = CurrentPlace();
+  const Measurement measurement(place, kMostOfGreenContext);
+  BeforeGivingBack(place.card);
+  return real::cuGreenCtxDestroy(context);
 }
 
 // Stack, printf buffer and device heap: the driver takes them at once or with the next launch.
@@ -195,14 +212,9 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value) {
     Reservation fits(place.card, Kind::kContext, value - before);
     if (!fits.granted()) return Refuse(place.card, value - before);
   }
-  const Growth growth(place);
-  const CUresult result = real::cuCtxSetLimit(limit, value);
-  if (result != CUDA_SUCCESS || SettleByDriver(place.card, place.context)) return result;
-  const std::uint64_t taken =
-      growth.Measure(value > UINT64_MAX / 2 ? UINT64_MAX : value * 2 + kBlockBytes);
-  ChargeTaken(place.card, Kind::kContext, taken);
-  AddContextBytes(place.context, taken);
-  return result;
+  const Measurement measurement(
+      place, value > kMaxAllocation / 2 ? kMaxAllocation : value * 2 + kBlockBytes);
+  return real::cuCtxSetLimit(limit, value);
 }
 
 }  // extern "C"

@@ -122,6 +122,14 @@ std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most) {
   return take;
 }
 
+void CorrectContextBytes(std::uint32_t record, std::int64_t bytes) {
+  if (bytes >= 0) {
+    AddContextBytes(record, static_cast<std::uint64_t>(bytes));
+  } else {
+    TakeContextBytes(record, static_cast<std::uint64_t>(-bytes));
+  }
+}
+
 bool ClaimContextCost(std::uint32_t record) {
   return record != 0 &&
          __atomic_exchange_n(&g_records[record].cost_claimed, 1u, __ATOMIC_RELAXED) == 0;

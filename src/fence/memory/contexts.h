@@ -29,6 +29,8 @@ std::uint32_t ContextRecord(CUcontext context);
 void AddContextBytes(std::uint32_t record, std::uint64_t bytes);
 std::uint64_t ContextBytes(std::uint32_t record);
 std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most);
+// Adds what may be negative; never below 0.
+void CorrectContextBytes(std::uint32_t record, std::int64_t bytes);
 // True once for each context: the caller charges its creation.
 bool ClaimContextCost(std::uint32_t record);
 // A context that a call has just made, or handed out again. Its record.

@@ -2,6 +2,7 @@
 #include "compute/gate.h"
 #include "memory/graphs.h"
 #include "memory/live.h"
+#include "memory/underway.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -11,11 +12,13 @@ template <typename Make>
 CUresult MakeExec(CUgraphExec* out, CUgraph graph, Make&& make) {
   if (!Fenced() || out == nullptr) return make();
   const GraphNeed need = NeedOf(graph);
+  if (need.sum == 0) return make();
+  const Underway underway;
   std::uint64_t reserved = 0;
-  if (need.sum != 0 && !detail::PrepareGraph(need, &reserved)) return detail::RefuseGraph(need);
+  if (!detail::PrepareGraph(need, &reserved)) return detail::RefuseGraph(need);
   const CUresult result = make();
   if (result == CUDA_SUCCESS) NoteExec(*out, need);
-  if (need.sum != 0) detail::FinishGraph(need, reserved);
+  detail::FinishGraph(need, reserved);
   return result;
 }
 

@@ -125,6 +125,17 @@ void SettleAllGraphs() {
   for (int device = 0; device < kDevices; ++device) SettleGraphs(device);
 }
 
+bool GraphsAgree() {
+  for (int device = 0; device < kDevices; ++device) {
+    if ((__atomic_load_n(&g_devices, __ATOMIC_RELAXED) >> device & 1) == 0) continue;
+    std::uint64_t reserved = 0;
+    if (Attribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) &&
+        reserved != g_charge[device].charged())
+      return false;
+  }
+  return true;
+}
+
 bool detail::PrepareGraph(const GraphNeed& need, std::uint64_t* reserved) {
   const int card = CardOfDevice(need.device);
   if (card == kUnknownCard) return true;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "memory/underway.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -28,6 +29,8 @@ bool FindExec(CUgraphExec exec, GraphNeed* need);
 // Makes the charge what the driver has reserved for graphs on the device.
 void SettleGraphs(CUdevice device);
 void SettleAllGraphs();
+// Whether graphs are charged what the driver says at this moment.
+bool GraphsAgree();
 
 // Around a call that may make the driver reserve memory for an executable graph.
 template <typename Call>
@@ -44,6 +47,7 @@ template <typename Call>
 CUresult WithGraphMemory(CUgraphExec exec, Call&& call) {
   GraphNeed need;
   if (!FindExec(exec, &need)) return call();
+  const Underway underway;
   std::uint64_t reserved = 0;
   if (!detail::PrepareGraph(need, &reserved)) return detail::RefuseGraph(need);
   const CUresult result = call();

@@ -1,6 +1,7 @@
 // External memory (Vulkan, Direct3D, dma-buf): no other fence has charged it, so the importer is,
 // until it destroys the object.
 #include "memory/live.h"
+#include "memory/underway.h"
 #include "real.h"
 
 using namespace tessera::fence;
@@ -15,6 +16,7 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out,
   if (place.card == kUnknownCard) return real::cuImportExternalMemory(out, description);
   const std::uint64_t bytes = description->size;
   if (place.card == kForeignCard || bytes > kMaxAllocation) return Refuse(place.card, bytes);
+  const Underway underway;
   Reservation reserved(place.card, Kind::kImported, bytes);
   if (!reserved.granted()) return Refuse(place.card, bytes);
   CUexternalMemory made = nullptr;
@@ -40,7 +42,9 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out,
 CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory) {
   Allocation entry;
   const auto key = reinterpret_cast<std::uint64_t>(memory);
-  if (!Fenced() || !HandleTable().Take(key, &entry)) return real::cuDestroyExternalMemory(memory);
+  if (!Fenced()) return real::cuDestroyExternalMemory(memory);
+  const Underway underway;
+  if (!HandleTable().Take(key, &entry)) return real::cuDestroyExternalMemory(memory);
   const CUresult result = real::cuDestroyExternalMemory(memory);
   if (result == CUDA_SUCCESS) {
     Refund(static_cast<int>(entry.card), entry.kind, entry.size);

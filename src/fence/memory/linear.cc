@@ -1,5 +1,6 @@
 #include "memory/linear.h"
 
+#include "memory/own_usage.h"
 #include "memory/pools.h"
 
 namespace tessera::fence::detail {
@@ -36,7 +37,10 @@ bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind ki
   Allocation stale;
   if (!LiveTable().Insert(pointer, allocation, &opened, &stale, &stale_bytes)) return false;
   if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
-  if (size <= kShareLimit) Guess(place.card, opened != 0);
+  if (size <= kShareLimit) {
+    Guess(place.card, opened != 0);
+    if (opened != 0) SmallBlockChanged(place.card, false);
+  }
   if (reserved.Keep(place.card, kind, opened)) return true;
   if (LiveTable().Take(pointer, &allocation)) LiveTable().CloseBlocks(pointer, allocation);
   return false;
@@ -59,8 +63,10 @@ void Freed(CUdeviceptr pointer, const Allocation& allocation) {
     PoolFreed(allocation.owner);
     return;
   }
-  Refund(static_cast<int>(allocation.card), allocation.kind,
-         LiveTable().CloseBlocks(pointer, allocation));
+  const int card = static_cast<int>(allocation.card);
+  const std::uint64_t closed = LiveTable().CloseBlocks(pointer, allocation);
+  if (closed != 0 && allocation.size <= kShareLimit) SmallBlockChanged(card, true);
+  Refund(card, allocation.kind, closed);
 }
 
 void NotFreed(CUdeviceptr pointer, const Allocation& allocation) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memory/live.h"
+#include "memory/underway.h"
 
 namespace tessera::fence {
 
@@ -35,6 +36,7 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
   Place place = CurrentPlace();
   if (place.card == kForeignCard) return Refuse(place.card, size);
   if (size > kMaxAllocation) return Refuse(place.card, size);
+  const Underway underway;
   const bool small = size <= kShareLimit;
   std::uint64_t taken = small ? kBlockBytes : RoundToBlocks(size);
   // Most small requests find room in a block that is charged. Far from the limit it is cheaper to
@@ -58,6 +60,7 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
 
 template <typename FreeCall>
 CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release) {
+  const Underway underway;
   Allocation allocation;
   if (!LiveTable().Take(pointer, &allocation)) return release();
   const CUresult result = release();

@@ -1,6 +1,8 @@
 // The wrappers of memory calls against a driver in the test's own process: what the ledger says is
 // what the driver has given.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -536,6 +538,76 @@ TEST_F(Memory, AForkedChildHasASlotOfItsOwnThatGoesWithIt) {
   EXPECT_EQ(status, 0);
   SweepSlice(0);
   EXPECT_EQ(LedgerBytes(0), before);
+}
+
+// Runs `body` as the first process of a new pid namespace; its pid as this process sees it, -1
+// where that is not allowed.
+template <typename Body>
+pid_t InOwnPidNamespace(pid_t* helper, Body&& body) {
+  int made[2];
+  if (pipe(made) != 0) return -1;
+  *helper = fork();
+  if (*helper == 0) {
+    pid_t child = -1;
+    if (unshare(CLONE_NEWPID) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0) child = fork();
+    if (child == 0) _exit(body());
+    if (write(made[1], &child, sizeof child) != sizeof child) _exit(2);
+    int status = 0;
+    waitpid(child, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 100);
+  }
+  pid_t child = -1;
+  if (read(made[0], &child, sizeof child) != sizeof child) child = -1;
+  close(made[0]);
+  close(made[1]);
+  return child;
+}
+
+TEST_F(Memory, ADeadProcessOfASiblingPidNamespaceIsFound) {
+  const std::uint64_t before = LedgerBytes(0);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  pid_t helper = 0;
+  const pid_t holder = InOwnPidNamespace(&helper, [&] {
+    CUcontext context = nullptr;
+    CUdeviceptr p = 0;
+    const bool ok = cuCtxCreate_v4(&context, nullptr, 0, 0) == CUDA_SUCCESS &&
+                    cuMemAlloc_v2(&p, 50 * kMiB) == CUDA_SUCCESS;
+    // A child that has only been forked does not keep its parent's memory charged.
+    if (ok && fork() == 0) {
+      sleep(5);
+      _exit(0);
+    }
+    if (write(ready[1], ok ? "y" : "n", 1) != 1) return 1;
+    pause();
+    return 0;
+  });
+  if (holder < 0) GTEST_SKIP() << "this machine allows no pid namespaces";
+  char c = 'n';
+  ASSERT_EQ(read(ready[0], &c, 1), 1);
+  ASSERT_EQ(c, 'y');
+  // Swept from here, which the holder's namespace does not see, and from a sibling's.
+  const std::uint64_t with = before + kContextBytes + 50 * kMiB;
+  const auto sweep_elsewhere = [&](std::uint64_t expected) {
+    pid_t other = 0;
+    InOwnPidNamespace(&other, [&] {
+      SweepSlice(0);
+      return LedgerBytes(0) == expected ? 0 : 1;
+    });
+    int status = 0;
+    waitpid(other, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  SweepSlice(0);
+  EXPECT_EQ(LedgerBytes(0), with) << "alive";
+  EXPECT_EQ(sweep_elsewhere(with), 0) << "alive";
+  kill(holder, SIGKILL);
+  waitpid(helper, nullptr, 0);
+  EXPECT_EQ(sweep_elsewhere(before), 0) << "dead, seen from a sibling namespace";
+  SweepSlice(0);
+  EXPECT_EQ(LedgerBytes(0), before);
+  close(ready[0]);
+  close(ready[1]);
 }
 
 TEST_F(Memory, ThreadsMixAllFamilies) {

@@ -1,73 +1,28 @@
 #include "memory/own_usage.h"
 
 #include "charge/charge.h"
+#include "memory/driver_figure.h"
+#include "memory/graphs.h"
+#include "memory/pools.h"
 #include "os/os.h"
 #include "real.h"
-#include "slice/text.h"
 
 namespace tessera::fence {
+
+constinit std::uint32_t detail::g_unsettled = 0;
+constinit std::uint32_t detail::g_hidden_small = 0;
+
 namespace {
 
-constexpr std::uint64_t kInitialPidNamespace =
-    0xEFFFFFFC;  // PROC_PID_INIT_INO: pids here are those that the driver knows
-constexpr unsigned kMostProcesses = 512;
 // Contexts of today's cards take 100 to 600 MiB; more is not believed.
 constexpr std::uint64_t kMostOfOneContext = std::uint64_t{4} << 30;
+constexpr std::uint64_t kPauseNs = 20'000'000;
+constexpr int kLooks = 3;
 
-// "GPU-8-4-4-4-12" or "MIG-...", as NVML names cards.
-void UuidText(const contract::PolicyCard& card, char* buffer, std::size_t bytes) {
-  Text text(buffer, bytes);
-  text << ((card.flags & contract::kCardIsMig) != 0 ? "MIG-" : "GPU-");
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text << "-";
-    const char pair[2] = {"0123456789abcdef"[card.uuid[i] >> 4],
-                          "0123456789abcdef"[card.uuid[i] & 15]};
-    text << std::string_view(pair, 2);
-  }
-}
-
-unsigned DriverPid() {
-  const contract::LedgerSlot* slot = OwnSlotOrNull();
-  if (slot == nullptr) return 0;
-  if (const std::uint32_t pid = contract::Load(slot->host_pid); pid != 0) return pid;
-  if (contract::Load(slot->pid_namespace) != kInitialPidNamespace) return 0;
-  return static_cast<unsigned>(os::ProcessId());
-}
-
-bool AskDriver(int card, unsigned pid, std::uint64_t* bytes) {
-  char uuid[64];
-  UuidText(TheSlice().policy.Card(static_cast<std::uint32_t>(card)), uuid, sizeof uuid);
-  nvmlDevice_t device;
-  if (real::nvmlDeviceGetHandleByUUID(uuid, &device) != NVML_SUCCESS) return false;
-  auto* processes =
-      static_cast<nvmlProcessInfo_t*>(os::MapPrivate(kMostProcesses * sizeof(nvmlProcessInfo_t)));
-  if (processes == nullptr) return false;
-  unsigned count = kMostProcesses;
-  bool found = false;
-  if (real::nvmlDeviceGetComputeRunningProcesses_v3(device, &count, processes) == NVML_SUCCESS) {
-    for (unsigned i = 0; i < count && i < kMostProcesses; ++i) {
-      if (processes[i].pid != pid || processes[i].usedGpuMemory > contract::kMaxBytes) continue;
-      *bytes = processes[i].usedGpuMemory;
-      found = true;
-    }
-  }
-  os::Unmap(processes, kMostProcesses * sizeof(nvmlProcessInfo_t));
-  return found;
-}
-
-}  // namespace
-
-bool OwnDriverBytes(int card, std::uint64_t* bytes) {
-  if (card < 0 || TheSlice().from_environment) return false;
-  const unsigned pid = DriverPid();
-  // Answers "not loaded" at once where the program does not use NVML: the fence loads no library.
-  if (pid == 0 || real::nvmlInit_v2() != NVML_SUCCESS) return false;
-  const bool found = AskDriver(card, pid, bytes);
-  real::nvmlShutdown();
-  return found;
-}
-
-namespace {
+std::uint32_t g_settling = 0;    // atomic; a thread is at it
+std::uint64_t g_not_before = 0;  // atomic; CLOCK_MONOTONIC
+std::int64_t
+    g_correction[contract::kMaxCards];  // atomic; what kContext holds beyond its own charges
 
 std::uint64_t ChargedBytes(int card) {
   std::uint64_t sum = 0;
@@ -75,31 +30,127 @@ std::uint64_t ChargedBytes(int card) {
   return sum;
 }
 
-}  // namespace
+std::uint64_t SliceBytes(int card) {
+  return contract::WordBytes(
+      contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(card)).total));
+}
 
-bool UnchargedBytes(int card, std::uint64_t* bytes) {
-  std::uint64_t driver = 0;
-  if (!OwnDriverBytes(card, &driver)) return false;
-  const std::uint64_t known = ChargedBytes(card);
-  *bytes = driver > known ? driver - known : 0;
+// Changes the charge of kContext by `bytes`; what was changed.
+std::int64_t Correct(int card, std::int64_t bytes) {
+  if (bytes >= 0) {
+    ChargeTaken(card, Kind::kContext, static_cast<std::uint64_t>(bytes));
+    return bytes;
+  }
+  const std::uint64_t has = OwnBytes(card, Kind::kContext);
+  std::uint64_t less = static_cast<std::uint64_t>(-bytes);
+  if (less > has) less = has;
+  Refund(card, Kind::kContext, less);
+  return -static_cast<std::int64_t>(less);
+}
+
+bool AloneInSlice() {
+  const contract::LedgerView& ledger = TheSlice().ledger;
+  const contract::LedgerSlot* own = OwnSlotOrNull();
+  for (std::uint32_t i = 0, n = ledger.SlotsInUse(); i < n; ++i) {
+    const contract::LedgerSlot& slot = ledger.Slot(i);
+    if (&slot != own && contract::Load(slot.owner) != 0) return false;
+  }
   return true;
 }
 
-bool SettleByDriver(int card, std::uint32_t record) {
+void ForgetSettling() {
+  ForgetUnderway();
+  ForgetDriverFigure();
+  g_settling = 0;
+  g_not_before = 0;
+  detail::g_unsettled = 0;
+  detail::g_hidden_small = 0;
+  for (std::int64_t& correction : g_correction) correction = 0;
+}
+
+// One look: false when another thread of the process moved.
+bool Look(int card, Nvml how, std::int64_t* off, bool* said) {
+  const UnderwaySum before = UnderwayNow();
+  *said = true;
+  if (before.calls != 0) return false;
   std::uint64_t driver = 0;
-  if (record == 0 || !OwnDriverBytes(card, &driver)) return false;
   const std::uint64_t known = ChargedBytes(card);
-  if (driver > known) {
-    ChargeTaken(card, Kind::kContext, driver - known);
-    AddContextBytes(record, driver - known);
-  } else if (known > driver) {
-    // Less may also mean that another thread has reserved what the driver is about to give: the
-    // context itself stays charged.
-    const std::uint64_t has = ContextBytes(record), floor = ExpectedContextBytes(card),
-                        above = has > floor ? has - floor : 0;
-    Refund(card, Kind::kContext,
-           TakeContextBytes(record, known - driver < above ? known - driver : above));
+  *said = OwnDriverBytes(card, how, &driver);
+  // Pools also shrink in calls that the fence does not see.
+  if (!*said || (PoolsAgree(card) && GraphsAgree() && UnderwayNow() == before)) {
+    *off = static_cast<std::int64_t>(driver) - static_cast<std::int64_t>(known);
+    return true;
   }
+  return false;
+}
+
+}  // namespace
+
+Settled SettleOwn(int card) {
+  if (card < 0) return Settled::kUnknown;
+  if (__atomic_exchange_n(&g_settling, 1u, __ATOMIC_ACQ_REL) != 0) return Settled::kLater;
+  ResetOnFork(ForgetSettling);
+  const std::uint32_t bit = 1u << card;
+  Settled result = Settled::kLater;
+  __atomic_fetch_and(&detail::g_unsettled, ~bit, __ATOMIC_ACQ_REL);
+  for (int look = 0; look < kLooks && result == Settled::kLater; ++look) {
+    std::int64_t off = 0;
+    bool said = true;
+    // Pools and graphs by their own figures first: what is left over is neither's.
+    SettlePoolsOf(card);
+    SettleAllGraphs();
+    if (!Look(card, Nvml::kLoad, &off, &said)) continue;
+    result = said ? Settled::kExact : Settled::kUnknown;
+    if (said && off != 0)
+      __atomic_fetch_add(&g_correction[card], Correct(card, off), __ATOMIC_ACQ_REL);
+  }
+  if (result == Settled::kLater) {
+    __atomic_store_n(&g_not_before, os::MonotonicNs() + kPauseNs, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&detail::g_unsettled, bit, __ATOMIC_ACQ_REL);
+  }
+  __atomic_store_n(&g_settling, 0u, __ATOMIC_RELEASE);
+  return result;
+}
+
+void MarkUnsettled(int card) {
+  if (card >= 0) __atomic_fetch_or(&detail::g_unsettled, 1u << card, __ATOMIC_ACQ_REL);
+}
+
+void NoteHiddenSmall(int card) {
+  if (card >= 0 && (__atomic_load_n(&detail::g_hidden_small, __ATOMIC_RELAXED) >> card & 1) == 0)
+    __atomic_fetch_or(&detail::g_hidden_small, 1u << card, __ATOMIC_ACQ_REL);
+}
+
+void SettleUnsettled() {
+  const std::uint32_t cards = __atomic_load_n(&detail::g_unsettled, __ATOMIC_ACQUIRE);
+  if (cards == 0) return;
+  if (const std::uint64_t pause = __atomic_load_n(&g_not_before, __ATOMIC_RELAXED);
+      pause != 0 && os::MonotonicNs() < pause)
+    return;
+  // NVML is loaded for others' sake only: what one alone is off by, it is off by upwards.
+  if (!DriverFigureIsAtHand() && AloneInSlice()) return;
+  for (int card = 0; card < static_cast<int>(contract::kMaxCards); ++card) {
+    if ((cards >> card & 1) != 0) SettleOwn(card);
+  }
+}
+
+void BeforeGivingBack(int card) {
+  if (card < 0) return;
+  std::int64_t correction = __atomic_load_n(&g_correction[card], __ATOMIC_ACQUIRE);
+  while (correction < 0) {
+    if (!__atomic_compare_exchange_n(&g_correction[card], &correction, std::int64_t{0}, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+      continue;
+    ChargeTaken(card, Kind::kContext, static_cast<std::uint64_t>(-correction));
+    return;
+  }
+}
+
+bool UnchargedBytes(int card, std::uint64_t* bytes) {
+  std::uint64_t driver = 0;
+  if (!OwnDriverBytes(card, Nvml::kIfLoaded, &driver)) return false;
+  const std::uint64_t known = ChargedBytes(card);
+  *bytes = driver > known ? driver - known : 0;
   return true;
 }
 
@@ -139,8 +190,8 @@ std::uint64_t ProbeContextBytes(CUcontext context, CUdevice device) {
 Growth::Growth(const Place& place) : place_(place) {
   if (place.card < 0) return;
   std::uint64_t again = 0;
-  slice_word_ =
-      contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(place.card)).total);
+  slice_bytes_ = SliceBytes(place.card);
+  own_bytes_ = ChargedBytes(place.card);
   usable_ = Free(&free_) && Free(&again) && free_ == again;
 }
 
@@ -156,15 +207,67 @@ bool Growth::Unchanged() const {
   return usable_ && Free(&now) && now == free_;
 }
 
-std::uint64_t Growth::Measure(std::uint64_t most) const {
+bool Growth::Change(std::int64_t* bytes) const {
   std::uint64_t now = 0, again = 0;
-  if (!usable_ || !Free(&now) || !Free(&again) || now != again || now >= free_) return 0;
-  // Another thread or process of this slice allocated meanwhile.
-  if (contract::Load(TheSlice().ledger.Card(static_cast<std::uint32_t>(place_.card)).total) !=
-      slice_word_)
-    return 0;
-  const std::uint64_t grown = free_ - now;
-  return grown <= most ? grown : 0;
+  if (!usable_ || !Free(&now) || !Free(&again) || now != again) return false;
+  // Another process of this slice was charged or refunded meanwhile.
+  if (SliceBytes(place_.card) - slice_bytes_ != ChargedBytes(place_.card) - own_bytes_)
+    return false;
+  *bytes = static_cast<std::int64_t>(free_) - static_cast<std::int64_t>(now);
+  return true;
+}
+
+std::int64_t Growth::BooksChange() const {
+  return static_cast<std::int64_t>(ChargedBytes(place_.card)) -
+         static_cast<std::int64_t>(own_bytes_);
+}
+
+std::uint64_t Growth::Measure(std::uint64_t most) const {
+  std::int64_t grown = 0;
+  if (!Change(&grown) || grown <= 0) return 0;
+  return static_cast<std::uint64_t>(grown) <= most ? static_cast<std::uint64_t>(grown) : 0;
+}
+
+// A slice of several processes moves all the time. Once NVML is there, its figure costs less than
+// it is worth.
+Measurement::Measurement(const Place& place, std::uint64_t most)
+    : place_(place),
+      most_(most),
+      ask_(DriverFigureIsAtHand() || !AloneInSlice()),
+      before_(UnderwayNow()),
+      growth_(ask_ ? Place() : place) {}
+
+std::int64_t Measurement::ByGrowth() {
+  std::int64_t card = 0;
+  const UnderwaySum now = UnderwayNow();
+  if (now.calls != 1 || !(now == before_) || !growth_.Change(&card)) return INT64_MIN;
+  const std::int64_t off = card - growth_.BooksChange();
+  if (off > static_cast<std::int64_t>(most_) || -off > static_cast<std::int64_t>(most_))
+    return INT64_MIN;
+  return off;
+}
+
+std::int64_t Measurement::Finish() {
+  if (done_ || place_.card < 0) return 0;
+  done_ = true;
+  if (!ask_) {
+    const std::int64_t off = ByGrowth();
+    if (off != INT64_MIN) {
+      underway_.End();
+      const std::int64_t corrected = Correct(place_.card, off);
+      CorrectContextBytes(place_.context, corrected);
+      return corrected;
+    }
+  }
+  underway_.End();
+  const std::int64_t before = __atomic_load_n(&g_correction[place_.card], __ATOMIC_ACQUIRE);
+  if (SettleOwn(place_.card) != Settled::kExact) return 0;
+  return __atomic_load_n(&g_correction[place_.card], __ATOMIC_ACQUIRE) - before;
+}
+
+bool OverLimit(int card) {
+  return card >= 0 &&
+         SliceBytes(card) > TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card));
 }
 
 }  // namespace tessera::fence

@@ -29,6 +29,7 @@ CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, c
   if (place.card == kForeignCard || size > kMaxAllocation) return Refuse(place.card, size);
   const std::uint32_t record = PoolRecord(pool, place.card);
   if (record == 0) return Refuse(place.card, size);
+  const Underway underway;
   const int card = PoolCard(record);
   const std::uint64_t taken = RoundToBlocks(size);
   const bool granted = Reserve(card, Kind::kPool, taken);

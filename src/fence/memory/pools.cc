@@ -2,6 +2,7 @@
 
 #include "memory/live.h"
 #include "memory/measured.h"
+#include "memory/own_usage.h"
 #include "memory/pool_alloc.h"
 
 namespace tessera::fence {
@@ -79,6 +80,12 @@ bool Reserved(const Pool& pool, std::uint64_t* bytes) {
   return true;
 }
 
+void MarkDirty(Pool& pool) {
+  __atomic_store_n(&pool.dirty, 1u, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&g_dirty, __ATOMIC_RELAXED) == 0)
+    __atomic_store_n(&g_dirty, 1u, __ATOMIC_RELEASE);
+}
+
 void Settle(Pool& pool) {
   if (__atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) != kCharged) return;
   __atomic_store_n(&pool.dirty, 0u, __ATOMIC_RELAXED);
@@ -86,6 +93,13 @@ void Settle(Pool& pool) {
   std::uint64_t reserved = 0;
   if (!Reserved(pool, &reserved)) return;
   pool.charge.FollowAlways(pool.card, Kind::kPool, number, reserved);
+  // What it holds in vain goes at a later synchronisation, once the work that was to use it is
+  // done.
+  cuuint64_t used = 0;
+  if (real::cuMemPoolGetAttribute(Handle(pool), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ==
+          CUDA_SUCCESS &&
+      used < reserved)
+    MarkDirty(pool);
 }
 
 template <typename Visit>
@@ -108,6 +122,16 @@ void GiveBack(int card) {
 }
 
 }  // namespace
+
+bool PoolsAgree(int card) {
+  bool agree = true;
+  ForEach([card, &agree](Pool& pool) {
+    if (pool.card != card || __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) != kCharged) return;
+    std::uint64_t reserved = 0;
+    if (Reserved(pool, &reserved) && reserved != pool.charge.charged()) agree = false;
+  });
+  return agree;
+}
 
 std::uint32_t PoolRecord(CUmemoryPool pool, int card) {
   const auto key = reinterpret_cast<std::uint64_t>(pool);
@@ -169,6 +193,8 @@ void PoolFreed(std::uint32_t record) {
   const std::int64_t live = __atomic_sub_fetch(&pool.live, std::int64_t{1}, __ATOMIC_ACQ_REL);
   if (__atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) == kDestroyed) {
     if (live > 0) return;
+    BeforeGivingBack(pool.card);
+    MarkUnsettled(pool.card);
     pool.charge.FollowAlways(pool.card, Kind::kPool, pool.charge.TakeNumber(), 0);
     __atomic_store_n(&pool.key, ~std::uint64_t{0}, __ATOMIC_RELEASE);
     return;
@@ -176,17 +202,15 @@ void PoolFreed(std::uint32_t record) {
   PoolMayShrink(record);
 }
 
-void PoolMayShrink(std::uint32_t record) {
-  __atomic_store_n(&g_pools[record].dirty, 1u, __ATOMIC_RELAXED);
-  if (__atomic_load_n(&g_dirty, __ATOMIC_RELAXED) == 0)
-    __atomic_store_n(&g_dirty, 1u, __ATOMIC_RELEASE);
-}
+void PoolMayShrink(std::uint32_t record) { MarkDirty(g_pools[record]); }
 
 void PoolDestroyed(std::uint32_t record) {
   Pool& pool = g_pools[record];
   __atomic_store_n(&pool.state, static_cast<std::uint32_t>(kDestroyed), __ATOMIC_RELEASE);
   if (__atomic_load_n(&pool.live, __ATOMIC_ACQUIRE) > 0) {
-    // Its allocations outlive it; the handle's value may be given to another pool.
+    // Its allocations outlive it; the handle's value may be given to another pool. What it still
+    // holds only the driver knows.
+    MarkUnsettled(pool.card);
     __atomic_store_n(&pool.key, ~std::uint64_t{1}, __ATOMIC_RELEASE);
     return;
   }

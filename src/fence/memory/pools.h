@@ -24,7 +24,9 @@ void PoolMayShrink(std::uint32_t record);
 // was.
 bool PoolsDirty();
 void SettleDirtyPools();
-// Every pool of the card, after its contexts were reset.
+// Every pool of the card.
 void SettlePoolsOf(int card);
+// Whether every pool of the card is charged what the driver says at this moment.
+bool PoolsAgree(int card);
 
 }  // namespace tessera::fence

@@ -2,7 +2,10 @@
 // its checks stay.
 #include "charge/charge.h"
 #include "memory/contexts.h"
+#include "memory/graphs.h"
 #include "memory/live.h"
+#include "memory/own_usage.h"
+#include "memory/pools.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -43,7 +46,13 @@ void ShowTotal(T* bytes, CUdevice device) {
     *bytes = Least(*bytes, TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card)));
 }
 
-bool Shown() { return AttachSlice() == Mode::kFenced; }
+bool Shown() {
+  if (AttachSlice() != Mode::kFenced) return false;
+  if (PoolsDirty()) SettleDirtyPools();
+  if (GraphMemorySeen()) SettleAllGraphs();
+  if (AnyUnsettled()) SettleUnsettled();
+  return true;
+}
 
 }  // namespace
 }  // namespace tessera::fence

@@ -1,5 +1,7 @@
 // At a synchronisation the driver gives back what pools hold in vain: the books follow. Costs one
 // load where no pool is in use.
+#include "memory/graphs.h"
+#include "memory/own_usage.h"
 #include "memory/pools.h"
 #include "real.h"
 
@@ -8,6 +10,8 @@ namespace {
 
 CUresult After(CUresult result) {
   if (PoolsDirty()) SettleDirtyPools();
+  if (GraphMemorySeen()) SettleAllGraphs();
+  if (AnyUnsettled()) SettleUnsettled();
   return result;
 }
 

@@ -2,6 +2,7 @@
 // to the driver untouched.
 #include "memory/live.h"
 #include "memory/physical.h"
+#include "memory/underway.h"
 #include "real.h"
 
 using namespace tessera::fence;
@@ -17,6 +18,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   const int card = CardOfDevice(prop->location.id);
   if (card == kUnknownCard) return real::cuMemCreate(handle, size, prop, flags);
   // Sizes must be a multiple of the card's granularity: what is asked is what is taken.
+  const Underway underway;
   Reservation reserved(card, Kind::kVmm, size);
   if (!reserved.granted()) return Refuse(card, size);
   CUmemGenericAllocationHandle made = 0;
@@ -33,6 +35,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
 
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
   if (!Fenced()) return real::cuMemRelease(handle);
+  const Underway underway;
   const Released released = BeginRelease(handle);
   const CUresult result = real::cuMemRelease(handle);
   if (result == CUDA_SUCCESS) {
@@ -58,6 +61,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
 }
 
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr pointer, size_t size) {
+  const Underway underway;
   const CUresult result = real::cuMemUnmap(pointer, size);
   if (result == CUDA_SUCCESS && Fenced()) UnmapPhysical(pointer, size);
   return result;

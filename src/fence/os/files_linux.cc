@@ -29,6 +29,8 @@ bool Describe(int descriptor, FileFacts* facts) {
   facts->owner = found.stx_uid;
   facts->mode = found.stx_mode & 07777;
   facts->bytes = found.stx_size;
+  facts->inode = found.stx_ino;
+  facts->device = std::uint64_t{found.stx_dev_major} << 32 | found.stx_dev_minor;
   return true;
 }
 
@@ -55,6 +57,43 @@ int Link(const char* from, const char* to) {
 }
 
 void Remove(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+
+namespace {
+
+constexpr int kGetLock = 36, kSetLock = 37;  // F_OFD_GETLK, F_OFD_SETLK (Linux 3.15)
+constexpr std::size_t kPage = 4096;
+constexpr int kDontFork = 10;  // MADV_DONTFORK
+
+struct flock WriteLock(std::uint64_t offset) {
+  struct flock lock;
+  std::memset(&lock, 0, sizeof lock);
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(offset);
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+// Such a lock belongs to the open file, and a mapping keeps that open after its descriptor is
+// closed.
+int LockForLife(int descriptor, std::uint64_t offset) {
+  struct flock lock = WriteLock(offset);
+  if (const int done = Result(syscall(SYS_fcntl, descriptor, kSetLock, &lock)); done < 0)
+    return done;
+  void* map = MapShared(descriptor, kPage, Access::kRead);
+  if (map == nullptr) return -ENOMEM;
+  const int done = Result(syscall(SYS_madvise, map, kPage, kDontFork));
+  if (done < 0) Unmap(map, kPage);
+  return done;
+}
+
+int IsLocked(int descriptor, std::uint64_t offset) {
+  struct flock lock = WriteLock(offset);
+  const int done = Result(syscall(SYS_fcntl, descriptor, kGetLock, &lock));
+  return done < 0 ? done : lock.l_type != F_UNLCK;
+}
 
 std::uint32_t UserId() { return static_cast<std::uint32_t>(syscall(SYS_geteuid)); }
 

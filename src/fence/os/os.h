@@ -36,6 +36,7 @@ struct FileFacts {
   std::uint32_t owner = 0;  // uid
   std::uint32_t mode = 0;   // permission bits
   std::uint64_t bytes = 0;
+  std::uint64_t inode = 0, device = 0;  // which file it is
 };
 // False when the descriptor cannot be looked at.
 bool Describe(int descriptor, FileFacts* facts);
@@ -47,6 +48,12 @@ int CreateNew(const char* path, std::size_t bytes);
 // Gives the file a second name unless that exists (-EEXIST); removes a name.
 int Link(const char* from, const char* to);
 void Remove(const char* path);
+// Locks one byte of a file until this program image is gone (exit, SIGKILL, exec): the kernel gives
+// it up, whatever the program closes. A forked child does not have it. Negative errno where that
+// cannot be had, -EAGAIN where another image has it.
+int LockForLife(int descriptor, std::uint64_t offset);
+// 1 while another open file has the byte locked, 0 while nobody has; negative errno.
+int IsLocked(int descriptor, std::uint64_t offset);
 std::uint32_t UserId();
 // False only when the kernel knows no such process.
 bool ProcessExists(int pid);

@@ -140,6 +140,7 @@ int MapLedger(const char* path, Slice& slice) {
       result = -EINVAL;
     }
   }
+  RememberLedger(slice, path, file);
   os::Close(file);
   return result;
 }

@@ -66,6 +66,7 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
       ledger_bytes < 512
           ? nullptr
           : os::MapShared(ledger, static_cast<std::size_t>(ledger_bytes), os::Access::kReadWrite);
+  RememberLedger(slice, ledger_path, ledger);
   os::Close(ledger);
   const LayoutFault ledger_fault = contract::OpenLedger(
       ledger_map, ledger_bytes < 0 ? 0 : static_cast<std::uint64_t>(ledger_bytes), &slice.ledger);
@@ -115,6 +116,26 @@ Mode detail::AttachSlow() {
 }
 
 const Slice& TheSlice() { return g_slice; }
+
+void RememberLedger(Slice& slice, std::string_view path, int descriptor) {
+  os::FileFacts facts;
+  if (!os::Describe(descriptor, &facts)) return;
+  slice.ledger_inode = facts.inode;
+  slice.ledger_device = facts.device;
+  Text(slice.ledger_path, sizeof slice.ledger_path) << path;
+}
+
+int OpenLedgerAgain() {
+  if (g_slice.ledger_inode == 0) return -1;
+  const int file = os::Open(g_slice.ledger_path, os::Access::kReadWrite);
+  os::FileFacts facts;
+  if (file < 0) return file;
+  if (os::Describe(file, &facts) && facts.inode == g_slice.ledger_inode &&
+      facts.device == g_slice.ledger_device)
+    return file;
+  os::Close(file);
+  return -1;
+}
 
 const char* SliceProblem() {
   if (AttachSlice() != Mode::kRefused) return "";

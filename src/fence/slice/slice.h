@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "contract/ledger_ops.h"
 #include "contract/policy_view.h"
@@ -22,6 +23,9 @@ struct Slice {
   contract::PolicyView policy;
   contract::LedgerView ledger;
   bool from_environment = false;  // HAMi's variables: cards have indices, no UUIDs
+  // Where the ledger is and which file it was when it was mapped.
+  char ledger_path[512] = {};
+  std::uint64_t ledger_inode = 0, ledger_device = 0;
   char problem[512] = {};
 };
 
@@ -51,8 +55,14 @@ contract::LedgerSlot* OwnSlotOrNull();
 // nobody did for so long.
 void SweepSlice(std::uint64_t every_ns);
 
-// True when the process that a slot's owner word names is gone. "Alive" where this process cannot
-// see it (another pid namespace).
+// Remembers which file the ledger is, while it is open.
+void RememberLedger(Slice& slice, std::string_view path, int descriptor);
+// The slice's ledger, opened anew for its locks; negative where its path leads to another file now.
+int OpenLedgerAgain();
+
+// True when the process that a slot's owner word names is gone: by its pid where this process sees
+// it, by the lock that the kernel keeps for the owner where it does not (another pid namespace, no
+// /proc). "Alive" where neither tells.
 bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner);
 
 // Runs `reset` in every forked child, after the slice has been put in order there.

@@ -14,7 +14,7 @@ namespace tessera::fence {
 namespace {
 
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
-constexpr std::size_t kMaxResets = 8;
+constexpr std::size_t kMaxResets = 12;
 
 os::SpinMutex g_claim_lock;
 contract::LedgerSlot* g_slot = nullptr;  // atomic
@@ -79,17 +79,19 @@ Self g_self;
 Self ReadSelf() {
   Self self;
   const int pid = os::ProcessId();
-  const os::ProcessStat stat = os::ReadProcessStat(pid);
-  char line[32] = {};
-  os::ReadFile("/proc/self/stat", std::span<char>(line, sizeof line - 1));
+  // Of this process, whichever pid namespace /proc shows: its start time tells it from one of
+  // another namespace with its pid.
+  char line[1024] = {};
+  const long bytes = os::ReadFile("/proc/self/stat", std::span<char>(line, sizeof line - 1));
+  const os::ProcessStat stat =
+      os::ParseProcessStat({line, bytes > 0 ? static_cast<std::size_t>(bytes) : 0});
   int shown = 0;  // field 1: who /proc takes this process for
   for (const char* at = line; *at >= '0' && *at <= '9'; ++at) shown = shown * 10 + (*at - '0');
   self.sees_processes = stat.ok && shown == pid;
   self.pid_namespace = os::PidNamespace();
   self.stack_start = self.sees_processes ? stat.stack_start : 0;
-  self.owner =
-      contract::MakeOwner(static_cast<std::uint64_t>(pid),
-                          self.sees_processes ? stat.start_ticks : 0, contract::SlotState::kLive);
+  self.owner = contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.ok ? stat.start_ticks : 0,
+                                   contract::SlotState::kLive);
   return self;
 }
 
@@ -117,6 +119,30 @@ void AfterFork() {
   }
 }
 
+// From here on the kernel tells everybody, in any pid namespace, whether the owner of the slot
+// still runs.
+void LockSlot(std::uint32_t index) {
+  const int file = OpenLedgerAgain();
+  if (file < 0) return;
+  if (os::LockForLife(file, TheSlice().ledger.SlotOffset(index)) == 0)
+    contract::Store(TheSlice().ledger.Slot(index).life_lock, std::uint32_t{1});
+  os::Close(file);
+}
+
+// What the lock says of a slot whose owner cannot be seen.
+bool LockIsGone(const contract::LedgerSlot& slot) {
+  if (contract::Load(slot.life_lock) != 1) return false;
+  const contract::LedgerView& ledger = TheSlice().ledger;
+  const auto distance =
+      reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(&ledger.Slot(0));
+  const int file = OpenLedgerAgain();
+  if (file < 0) return false;
+  const bool gone =
+      os::IsLocked(file, ledger.SlotOffset(0) + static_cast<std::uint64_t>(distance)) == 0;
+  os::Close(file);
+  return gone;
+}
+
 contract::LedgerSlot* ClaimSlot() {
   if (!g_claim_lock.LockFor(kPatienceNs)) return nullptr;
   contract::LedgerSlot* slot = __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE);
@@ -133,6 +159,7 @@ contract::LedgerSlot* ClaimSlot() {
     const int index = contract::Claim(ledger, me.owner, info, os::MonotonicNs(), OwnerIsDead);
     if (index >= 0) {
       slot = &ledger.Slot(static_cast<std::uint32_t>(index));
+      LockSlot(static_cast<std::uint32_t>(index));
       __atomic_store_n(&g_slot, slot, __ATOMIC_RELEASE);
     }
   }
@@ -152,9 +179,12 @@ contract::LedgerSlot* OwnSlotOrNull() { return __atomic_load_n(&g_slot, __ATOMIC
 
 bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner) {
   const Self& me = Me();
-  if (!me.sees_processes || contract::OwnerStart(owner) == 0) return false;
   const std::uint64_t space = contract::Load(slot.pid_namespace);
-  if (space != 0 && space != me.pid_namespace) return false;
+  if (!me.sees_processes || contract::OwnerStart(owner) == 0 ||
+      (space != 0 && space != me.pid_namespace)) {
+    // A reaper has no lock: the slot's is that of the dead.
+    return contract::OwnerState(owner) == contract::SlotState::kLive && LockIsGone(slot);
+  }
   const int pid = static_cast<int>(contract::OwnerPid(owner));
   const os::ProcessStat stat = os::ReadProcessStat(pid);
   // Where /proc hides other users' processes, a signal still tells whether they are there.

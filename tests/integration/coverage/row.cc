@@ -82,6 +82,7 @@ const std::vector<Excuse>& Excuses() {
       {"cuGreenCtxDestroy", "as cuGreenCtxCreate"},
       {"cuLibraryGetModule",
        "loads a library where it was not yet: the rows of cuLibraryLoad* use it"},
+      {"cuLibraryGetKernel", "as cuLibraryGetModule"},
       {"cuLibraryGetGlobal", "as cuLibraryGetModule"},
       {"cuLibraryGetManaged", "as cuLibraryGetModule"},
       {"cuKernelGetFunction", "as cuLibraryGetModule"},

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "slice/slice.h"
@@ -61,6 +62,12 @@ struct Array {
 struct Driver {
   std::recursive_mutex mutex;
   std::uint64_t bytes[kCards] = {};
+  std::uint64_t neighbours[kCards] = {};
+  std::uint64_t moves_in_load = 0;
+  std::uint64_t code_bytes = 14 * kMiB;
+  int modules = 0;
+  bool tells = false;
+  int asked = 0;
   std::uint64_t next_address = kFirstAddress;
   std::multimap<std::uint64_t, std::uint64_t> free_ranges;  // size -> address, reused at once
   std::map<std::uint64_t, Range> ranges;
@@ -307,18 +314,20 @@ CUresult SetHeap(CUlimit limit, std::size_t value) {
   }
   return CUDA_SUCCESS;
 }
-// A module is 14 MiB of code; a library loads when its module is asked for.
-constexpr std::uint64_t kCodeBytes = 14 * kMiB;
+// A library loads when its module is asked for.
 CUresult LoadModule(CUmodule* module, const void*) {
   Lock lock(D().mutex);
-  D().bytes[t_current->card] += kCodeBytes;
-  *module = reinterpret_cast<CUmodule>(new Array{t_current, kCodeBytes});
+  D().bytes[t_current->card] += D().code_bytes;
+  D().neighbours[0] += std::exchange(D().moves_in_load, 0);
+  ++D().modules;
+  *module = reinterpret_cast<CUmodule>(new Array{t_current, D().code_bytes});
   return CUDA_SUCCESS;
 }
 CUresult UnloadModule(CUmodule module) {
   Lock lock(D().mutex);
   auto* code = reinterpret_cast<Array*>(module);
-  D().bytes[code->context->card] -= kCodeBytes;
+  D().bytes[code->context->card] -= code->bytes;
+  --D().modules;
   delete code;
   return CUDA_SUCCESS;
 }
@@ -401,7 +410,7 @@ CUresult GetInfo(std::size_t* free, std::size_t* total) {
   Lock lock(D().mutex);
   if (t_current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const std::uint64_t all = std::uint64_t{64} << 30;
-  if (free != nullptr) *free = all - D().bytes[t_current->card];
+  if (free != nullptr) *free = all - D().bytes[t_current->card] - D().neighbours[t_current->card];
   if (total != nullptr) *total = all;
   return free == nullptr && total == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
@@ -577,7 +586,36 @@ CUresult EndImport(CUexternalMemory memory) {
   delete reinterpret_cast<Array*>(memory);
   return CUDA_SUCCESS;
 }
+CUresult LibraryKernel(CUkernel* kernel, CUlibrary library, const char*) {
+  *kernel = reinterpret_cast<CUkernel>(library);
+  return CUDA_SUCCESS;
+}
+CUresult DeviceAttribute(int* value, CUdevice_attribute, CUdevice) {
+  *value = 8;
+  return CUDA_SUCCESS;
+}
 nvmlReturn_t NoNvml() { return NVML_ERROR_LIBRARY_NOT_FOUND; }
+nvmlReturn_t OpenNvml() { return NVML_SUCCESS; }
+nvmlReturn_t CloseNvml() { return NVML_SUCCESS; }
+nvmlReturn_t NvmlDevice(const char* uuid, nvmlDevice_t* device) {
+  *device = reinterpret_cast<nvmlDevice_t>(static_cast<std::uintptr_t>(uuid[5] - '0'));
+  return NVML_SUCCESS;
+}
+nvmlReturn_t NvmlProcesses(nvmlDevice_t device, unsigned* count, nvmlProcessInfo_t* infos) {
+  Lock lock(D().mutex);
+  ++D().asked;
+  if (!D().tells) return NVML_ERROR_NOT_SUPPORTED;
+  // A list of others, longer than a first guess.
+  constexpr unsigned kOthers = 700;
+  const bool fits = *count > kOthers;
+  *count = kOthers + 1;
+  if (!fits) return NVML_ERROR_INSUFFICIENT_SIZE;
+  for (unsigned i = 0; i < kOthers; ++i) infos[i] = {3000000 + i, 77 * kMiB, 0, 0};
+  infos[kOthers] = {static_cast<unsigned>(getpid()),
+                    D().bytes[static_cast<int>(reinterpret_cast<std::uintptr_t>(device)) - 1], 0,
+                    0};
+  return NVML_SUCCESS;
+}
 
 void TakePlace() {
   real::cuDeviceGetUuid_v2 = GetUuid;
@@ -638,6 +676,8 @@ void TakePlace() {
   real::cuGraphExecDestroy = EndExec;
   real::cuDeviceGraphMemTrim = TrimGraphs;
   real::cuDeviceGetGraphMemAttribute = GraphAttribute;
+  real::cuLibraryGetKernel = LibraryKernel;
+  real::cuDeviceGetAttribute = DeviceAttribute;
   real::nvmlInit_v2 = NoNvml;
 }
 
@@ -708,6 +748,34 @@ void FailNext(CUresult result) {
 int AllocationCalls() {
   Lock lock(D().mutex);
   return D().allocation_calls;
+}
+void SetNeighbourBytes(int card, std::uint64_t bytes) {
+  Lock lock(D().mutex);
+  D().neighbours[card] = bytes;
+}
+void NeighbourMovesInNextLoad(std::uint64_t bytes) {
+  Lock lock(D().mutex);
+  D().moves_in_load = bytes;
+}
+void TellOwnBytes(bool tell) {
+  Lock lock(D().mutex);
+  D().tells = tell;
+  real::nvmlInit_v2 = tell ? OpenNvml : NoNvml;
+  real::nvmlShutdown = CloseNvml;
+  real::nvmlDeviceGetHandleByUUID = NvmlDevice;
+  real::nvmlDeviceGetComputeRunningProcesses_v3 = NvmlProcesses;
+}
+int OwnBytesAsked() {
+  Lock lock(D().mutex);
+  return D().asked;
+}
+void SetCodeBytes(std::uint64_t bytes) {
+  Lock lock(D().mutex);
+  D().code_bytes = bytes;
+}
+int ModulesLoaded() {
+  Lock lock(D().mutex);
+  return D().modules;
 }
 void SetLimit(int card, std::uint64_t bytes) {
   contract::Store(g_policy->cards[SliceCard(card)].limit_bytes, bytes);

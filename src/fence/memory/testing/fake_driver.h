@@ -28,6 +28,19 @@ void FailNext(CUresult result);
 // How often the driver was asked to allocate.
 int AllocationCalls();
 
+// What others hold on the card: seen in the card's free memory only.
+void SetNeighbourBytes(int card, std::uint64_t bytes);
+// While the next module is loaded, a neighbour takes so much of card 0.
+void NeighbourMovesInNextLoad(std::uint64_t bytes);
+// Whether the driver tells what this process holds (NVML).
+void TellOwnBytes(bool tell);
+// How often it was asked.
+int OwnBytesAsked();
+// What an image takes beyond its 14 MiB, from now on.
+void SetCodeBytes(std::uint64_t bytes);
+// How many modules are loaded.
+int ModulesLoaded();
+
 // The slice.
 void SetLimit(int card, std::uint64_t bytes);
 // What the policy says that a context takes; 0 = not known.
