@@ -26,6 +26,19 @@ struct Capture {
   std::vector<Stream*> streams;  // all that take part
 };
 
+// The graph is `graph`, or an own one when that is null.
+CUresult BeginCapture(Stream& stream, Graph* graph, std::vector<CaptureTip> tips,
+                      CUstreamCaptureMode mode);
+CUresult EndCapture(Stream& stream, CUgraph* graph);
+// With the graph mutex held, these three. nullptr when the stream does not capture.
+Capture* CaptureOf(const Stream& stream);
+// Some capture has a blocking stream of the context in it.
+bool BlockingStreamCaptures(const Context& context);
+// Adds those of `more` whose nodes are not among `tips` yet.
+void AddTips(std::vector<CaptureTip>& tips, const std::vector<CaptureTip>& more);
+// This thread's mode; answers the one before.
+CUstreamCaptureMode ExchangeCaptureMode(CUstreamCaptureMode mode);
+
 // Adds a node after the stream's tips and makes it the tip. The stream must be capturing.
 CUresult CaptureNode(Stream& stream, NodeParams params, GraphNode** node = nullptr);
 

@@ -209,6 +209,19 @@ TEST_F(CaptureTest, CopiesFillsAndAllocationsBecomeNodes) {
   EXPECT_EQ(9, out[1]);
 }
 
+// The runtime loads code when a kernel is first launched, which may be in a capture.
+TEST_F(CaptureTest, CodeWithVariablesIsLoadedInACapture) {
+  CUlibrary library{};
+  CUkernel kernel{};
+  OK(cuLibraryLoadData(&library, kTestPtx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  OK(cuLibraryGetKernel(&kernel, library, "empty"));
+  Begin();
+  OK(cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 1, 1, 1, 0, a_, nullptr,
+                    nullptr));
+  EXPECT_EQ(CUDA_SUCCESS, End(a_));
+  OK(cuLibraryUnload(library));
+}
+
 TEST_F(CaptureTest, DependenciesCanBeReplaced) {
   const CUdeviceptr x = Word(1);
   Begin();

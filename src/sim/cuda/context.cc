@@ -48,13 +48,15 @@ CUresult Activate(Context& context) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   Node()->processes[process].cards[context.card].contexts.fetch_add(1);
   context.sticky = CUDA_SUCCESS;
+  context.ending = false;
   context.active = true;
   return CUDA_SUCCESS;
 }
 
 // Ends everything in the context. The runtime's own data goes first: its destructors may still call
-// the driver.
+// the driver, and wait for work.
 void Deactivate(Context& context) {
+  SynchronizeForEnd(context);
   std::vector<LocalStorageEntry> entries;
   {
     std::lock_guard lock(context.mutex);

@@ -44,6 +44,7 @@ struct Context {
   unsigned api_version = 3020;
   std::atomic<unsigned> flags{0};
   std::atomic<bool> active{false};
+  std::atomic<bool> ending{false};  // set under the work mutex
   std::atomic<int> sticky{CUDA_SUCCESS};
   std::atomic<int> references{0};  // retains of a primary context
   std::atomic<std::size_t> limits[kLimitCount]{};

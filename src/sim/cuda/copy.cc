@@ -227,6 +227,12 @@ CUresult SubmitCopy(Stream& stream, const CUDA_MEMCPY3D& copy) {
   return Enqueue(stream, plan.engine, plan.duration_ns, [plan] { RunCopy(plan); });
 }
 
+CUresult CopyAsync(const CUDA_MEMCPY3D& copy, CUstream handle) {
+  Stream* stream = nullptr;
+  SIM_TRY(FindStream(handle, &stream));
+  return SubmitCopy(*stream, copy);
+}
+
 CUresult PlanFill(const Context& context, const CUDA_MEMSET_NODE_PARAMS& fill, FillPlan* plan) {
   *plan = {};
   if (fill.elementSize != 1 && fill.elementSize != 2 && fill.elementSize != 4)

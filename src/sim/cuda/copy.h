@@ -35,6 +35,7 @@ CUDA_MEMCPY3D LinearCopy(std::uint64_t destination, CUmemorytype destination_typ
 
 // Does the copy on a stream (or adds it to the graph that the stream captures).
 CUresult SubmitCopy(Stream& stream, const CUDA_MEMCPY3D& copy);
+CUresult CopyAsync(const CUDA_MEMCPY3D& copy, CUstream handle);
 
 struct FillPlan {
   char* destination = nullptr;

@@ -14,12 +14,6 @@ constexpr CUmemorytype kHost = CU_MEMORYTYPE_HOST, kDevice = CU_MEMORYTYPE_DEVIC
 
 std::uint64_t Bits(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
-CUresult Async(const CUDA_MEMCPY3D& copy, CUstream handle) {
-  Stream* stream = nullptr;
-  SIM_TRY(FindStream(handle, &stream));
-  return SubmitCopy(*stream, copy);
-}
-
 // Copies that wait: all but those inside one card, for which the driver does not make the host
 // wait.
 CUresult Sync(const CUDA_MEMCPY3D& copy) {
@@ -120,104 +114,6 @@ CUresult PeerCopy(const CUDA_MEMCPY3D_PEER& in, CUDA_MEMCPY3D* copy) {
   return CUDA_SUCCESS;
 }
 
-CUresult Batch(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes,
-               std::size_t count, CUmemcpyAttributes* attributes, std::size_t* indices,
-               std::size_t attribute_count, std::size_t* failed, CUstream handle) {
-  if (failed) *failed = ~std::size_t{0};
-  if (!destinations || !sources || !sizes || count == 0 || !attributes || !indices ||
-      attribute_count == 0 || attribute_count > count)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!handle || handle == CU_STREAM_LEGACY)
-    return CUDA_ERROR_INVALID_VALUE;  // documented: not in the legacy stream
-  for (std::size_t i = 0; i < attribute_count; ++i)
-    if (indices[i] >= count || (i == 0 ? indices[0] != 0 : indices[i] <= indices[i - 1]) ||
-        attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
-        attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
-      return CUDA_ERROR_INVALID_VALUE;
-  for (std::size_t i = 0; i < count; ++i)
-    if (CUresult result =
-            sizes[i] ? Async(LinearCopy(destinations[i], kUnified, sources[i], kUnified, sizes[i]),
-                             handle)
-                     : CUDA_ERROR_INVALID_VALUE) {
-      if (failed) *failed = i;
-      return result;
-    }
-  return CUDA_SUCCESS;
-}
-
-// One end of a 3D batch copy: lengths there are in elements, of one byte for pointers on both
-// sides.
-struct BatchEnd {
-  CUmemorytype type;
-  CUdeviceptr pointer;
-  CUarray array;
-  std::size_t x, y, z, pitch, height, element;
-};
-CUresult EndOf(const CUmemcpy3DOperand& operand, BatchEnd* end) {
-  *end = {};
-  end->element = 1;
-  if (operand.type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
-    end->type = kUnified;
-    end->pointer = operand.op.ptr.ptr;
-    end->pitch = operand.op.ptr.rowLength;
-    end->height = operand.op.ptr.layerHeight;
-    return CUDA_SUCCESS;
-  }
-  if (operand.type != CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
-  const Array* array = Find<Array>(operand.op.array.array);
-  if (!array) return CUDA_ERROR_INVALID_HANDLE;
-  *end = {kArray,
-          0,
-          operand.op.array.array,
-          operand.op.array.offset.x,
-          operand.op.array.offset.y,
-          operand.op.array.offset.z,
-          0,
-          0,
-          array->element_bytes};
-  return CUDA_SUCCESS;
-}
-
-CUresult Batch3D(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, std::size_t* failed,
-                 unsigned long long flags, CUstream handle) {
-  if (failed) *failed = ~std::size_t{0};
-  if (!operations || count == 0 || flags != 0 || !handle || handle == CU_STREAM_LEGACY)
-    return CUDA_ERROR_INVALID_VALUE;
-  for (std::size_t i = 0; i < count; ++i) {
-    const CUDA_MEMCPY3D_BATCH_OP& op = operations[i];
-    BatchEnd source, destination;
-    CUresult result = EndOf(op.src, &source);
-    if (result == CUDA_SUCCESS) result = EndOf(op.dst, &destination);
-    if (result == CUDA_SUCCESS && (!op.extent.width || !op.extent.height || !op.extent.depth))
-      result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-      const std::size_t element = std::max(source.element, destination.element);
-      CUDA_MEMCPY3D copy = LinearCopy(destination.pointer, destination.type, source.pointer,
-                                      source.type, op.extent.width * element);
-      copy.srcArray = source.array;
-      copy.srcXInBytes = source.x * element;
-      copy.srcY = source.y;
-      copy.srcZ = source.z;
-      copy.srcPitch = (source.pitch ? source.pitch : op.extent.width) * element;
-      copy.srcHeight = source.height ? source.height : op.extent.height;
-      copy.dstArray = destination.array;
-      copy.dstXInBytes = destination.x * element;
-      copy.dstY = destination.y;
-      copy.dstZ = destination.z;
-      copy.dstPitch = (destination.pitch ? destination.pitch : op.extent.width) * element;
-      copy.dstHeight = destination.height ? destination.height : op.extent.height;
-      copy.Height = op.extent.height;
-      copy.Depth = op.extent.depth;
-      result = Async(copy, handle);
-    }
-    if (result != CUDA_SUCCESS) {
-      if (failed) *failed = i;
-      return result;
-    }
-  }
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 // Straight copies.
@@ -226,7 +122,7 @@ SIM_API(cuMemcpy)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes
 }
 SIM_API(cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
                        CUstream stream) {
-  return Async(LinearCopy(destination, kUnified, source, kUnified, bytes), stream);
+  return CopyAsync(LinearCopy(destination, kUnified, source, kUnified, bytes), stream);
 }
 SIM_API(cuMemcpyHtoD_v2)(CUdeviceptr destination, const void* source, std::size_t bytes) {
   return Sync(LinearCopy(destination, kDevice, Bits(source), kHost, bytes));
@@ -239,15 +135,15 @@ SIM_API(cuMemcpyDtoD_v2)(CUdeviceptr destination, CUdeviceptr source, std::size_
 }
 SIM_API(cuMemcpyHtoDAsync_v2)(CUdeviceptr destination, const void* source, std::size_t bytes,
                               CUstream stream) {
-  return Async(LinearCopy(destination, kDevice, Bits(source), kHost, bytes), stream);
+  return CopyAsync(LinearCopy(destination, kDevice, Bits(source), kHost, bytes), stream);
 }
 SIM_API(cuMemcpyDtoHAsync_v2)(void* destination, CUdeviceptr source, std::size_t bytes,
                               CUstream stream) {
-  return Async(LinearCopy(Bits(destination), kHost, source, kDevice, bytes), stream);
+  return CopyAsync(LinearCopy(Bits(destination), kHost, source, kDevice, bytes), stream);
 }
 SIM_API(cuMemcpyDtoDAsync_v2)(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
                               CUstream stream) {
-  return Async(LinearCopy(destination, kDevice, source, kDevice, bytes), stream);
+  return CopyAsync(LinearCopy(destination, kDevice, source, kDevice, bytes), stream);
 }
 SIM_API(cuMemcpyHtoD)(CUdeviceptr_v1 d, const void* s, unsigned n) {
   return impl_cuMemcpyHtoD_v2(d, s, n);
@@ -276,7 +172,7 @@ SIM_API(cuMemcpyPeer)(CUdeviceptr d, CUcontext to, CUdeviceptr s, CUcontext from
 SIM_API(cuMemcpyPeerAsync)(CUdeviceptr d, CUcontext to, CUdeviceptr s, CUcontext from,
                            std::size_t bytes, CUstream stream) {
   SIM_TRY(CheckPeers(to, from));
-  return Async(LinearCopy(d, kDevice, s, kDevice, bytes), stream);
+  return CopyAsync(LinearCopy(d, kDevice, s, kDevice, bytes), stream);
 }
 
 // Arrays by byte offset.
@@ -312,13 +208,13 @@ SIM_API(cuMemcpyHtoAAsync_v2)(CUarray array, std::size_t offset, const void* sou
                               std::size_t bytes, CUstream stream) {
   CUDA_MEMCPY3D copy = LinearCopy(0, kArray, Bits(source), kHost, bytes);
   SIM_TRY(ToArray(&copy, array, offset));
-  return Async(copy, stream);
+  return CopyAsync(copy, stream);
 }
 SIM_API(cuMemcpyAtoHAsync_v2)(void* destination, CUarray array, std::size_t offset,
                               std::size_t bytes, CUstream stream) {
   CUDA_MEMCPY3D copy = LinearCopy(Bits(destination), kHost, 0, kArray, bytes);
   SIM_TRY(FromArray(&copy, array, offset));
-  return Async(copy, stream);
+  return CopyAsync(copy, stream);
 }
 SIM_API(cuMemcpyDtoA)(CUarray a, unsigned o, CUdeviceptr_v1 s, unsigned n) {
   return impl_cuMemcpyDtoA_v2(a, o, s, n);
@@ -353,10 +249,10 @@ SIM_API(cuMemcpy3D_v2)(const CUDA_MEMCPY3D* copy) {
   return copy ? Sync(*copy) : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  return copy ? Async(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
+  return copy ? CopyAsync(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D* copy, CUstream stream) {
-  return copy ? Async(*copy, stream) : CUDA_ERROR_INVALID_VALUE;
+  return copy ? CopyAsync(*copy, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuMemcpy2D)(const CUDA_MEMCPY2D_v1* copy) {
   return copy ? Sync(From2D(*copy)) : CUDA_ERROR_INVALID_VALUE;
@@ -368,10 +264,10 @@ SIM_API(cuMemcpy3D)(const CUDA_MEMCPY3D_v1* copy) {
   return copy ? Sync(From3D(*copy)) : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuMemcpy2DAsync)(const CUDA_MEMCPY2D_v1* copy, CUstream stream) {
-  return copy ? Async(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
+  return copy ? CopyAsync(From2D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
 }
 SIM_API(cuMemcpy3DAsync)(const CUDA_MEMCPY3D_v1* copy, CUstream stream) {
-  return copy ? Async(From3D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
+  return copy ? CopyAsync(From3D(*copy), stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER* in) {
@@ -384,25 +280,5 @@ SIM_API(cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER* in, CUstream stream) {
   CUDA_MEMCPY3D copy;
   if (!in) return CUDA_ERROR_INVALID_VALUE;
   SIM_TRY(PeerCopy(*in, &copy));
-  return Async(copy, stream);
-}
-
-// Batches.
-SIM_API(cuMemcpyBatchAsync)(CUdeviceptr* d, CUdeviceptr* s, std::size_t* sizes, std::size_t count,
-                            CUmemcpyAttributes* attributes, std::size_t* indices,
-                            std::size_t attribute_count, std::size_t* failed, CUstream stream) {
-  return Batch(d, s, sizes, count, attributes, indices, attribute_count, failed, stream);
-}
-SIM_API(cuMemcpyBatchAsync_v2)(CUdeviceptr* d, CUdeviceptr* s, std::size_t* sizes,
-                               std::size_t count, CUmemcpyAttributes* attributes,
-                               std::size_t* indices, std::size_t attribute_count, CUstream stream) {
-  return Batch(d, s, sizes, count, attributes, indices, attribute_count, nullptr, stream);
-}
-SIM_API(cuMemcpy3DBatchAsync)(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
-                              std::size_t* failed, unsigned long long flags, CUstream stream) {
-  return Batch3D(count, operations, failed, flags, stream);
-}
-SIM_API(cuMemcpy3DBatchAsync_v2)(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
-                                 unsigned long long flags, CUstream stream) {
-  return Batch3D(count, operations, nullptr, flags, stream);
+  return CopyAsync(copy, stream);
 }

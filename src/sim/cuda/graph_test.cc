@@ -309,6 +309,43 @@ TEST_F(GraphTest, MemoryOperationNodesWriteAndWait) {
   EXPECT_EQ(12, Read(word));
 }
 
+// The first node is held back by the stream's wait when the launch fails at the second.
+TEST_F(GraphTest, ExecIsDestroyedAfterALaunchThatFailedHalfWay) {
+  const CUdeviceptr word = Word(3), flag = Word(0);
+  CUmodule other{};
+  OK(cuModuleLoadData(&other, kTestPtx));
+  const CUgraphNode first = AddKernel("scale", word, 5);
+  CUDA_KERNEL_NODE_PARAMS gone{};
+  OK(cuModuleGetFunction(&gone.func, other, "empty"));
+  gone.gridDimX = gone.gridDimY = gone.gridDimZ = 1;
+  gone.blockDimX = gone.blockDimY = gone.blockDimZ = 1;
+  CUgraphNode second{};
+  OK(cuGraphAddKernelNode_v2(&second, graph_, &first, 1, &gone));
+  CUdeviceptr allocated = 0;
+  AddAlloc(1 << 20, &allocated);
+  const CUgraphExec exec = Instantiate();
+  OK(cuModuleUnload(other));
+  OK(cuStreamWaitValue32_v2(stream_, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  EXPECT_NE(CUDA_SUCCESS, cuGraphLaunch(exec, stream_));
+  EXPECT_EQ(0u, MemoryAttribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphExecDestroy(Instantiate()));  // a good moment to delete what ended
+  Poke(flag, 1);
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(15, Read(word));
+}
+
+TEST_F(GraphTest, ContextEndsThoughAGraphIsHeldForEver) {
+  const CUdeviceptr word = Word(3), flag = Word(0);
+  AddKernel("scale", word, 5);
+  const CUgraphExec exec = Instantiate();
+  OK(cuStreamWaitValue32_v2(stream_, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  OK(cuGraphLaunch(exec, stream_));
+  OK(cuDevicePrimaryCtxReset_v2(0));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuDevicePrimaryCtxRetain(&context_, 0));
+}
+
 TEST_F(GraphTest, UserObjectLivesAsLongAsAGraphNamesIt) {
   int destroyed = 0;
   CUuserObject object{};

@@ -6,6 +6,7 @@
 #include "sim/cuda/in_context.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/module.h"
+#include "sim/cuda/work.h"
 
 namespace tessera::sim {
 
@@ -146,16 +147,11 @@ SIM_API(cuLibraryLoadFromFile)(CUlibrary* handle, const char* path, CUjit_option
 SIM_API(cuLibraryUnload)(CUlibrary handle) {
   Library* library = RemoveHandle<Library>(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  for (auto& [context, module] : library->modules) {
-    SynchronizeForEnd(*context);
-    DestroyModule(*module);
-  }
+  for (auto& [context, module] : library->modules) UnloadModule(*module);
   for (auto& [name, kernel] : library->kernels) RemoveHandle<Kernel>(kernel->handle);
   if (library->managed_in != nullptr) {
-    {
-      InContext scope(*library->managed_in);
-      for (auto& [name, variable] : library->managed) impl_cuMemFree_v2(variable.address);
-    }
+    if (WaitForWork(*library->managed_in))
+      for (auto& [name, variable] : library->managed) FreeDevice(variable.address);
     impl_cuDevicePrimaryCtxRelease_v2(library->managed_in->device->ordinal);
   }
   delete library;

@@ -12,6 +12,7 @@
 #include "sim/cuda/in_context.h"
 #include "sim/cuda/launch.h"
 #include "sim/cuda/memory.h"
+#include "sim/cuda/work.h"
 
 namespace tessera::sim {
 namespace {
@@ -67,7 +68,8 @@ CUresult MakeVariables(Module& module) {
         info.managed
             ? impl_cuMemAllocManaged(&variable.address, std::max<std::size_t>(info.size, 1),
                                      CU_MEM_ATTACH_GLOBAL)
-            : impl_cuMemAlloc_v2(&variable.address, std::max<std::size_t>(info.size, 1));
+            : AllocateDevice(*module.context, std::max<std::size_t>(info.size, 1),
+                             &variable.address);
     if (made != CUDA_SUCCESS) return made;
     module.allocations.push_back(variable.address);
     // Device memory is mapped in this process: a variable's first content needs no copy engine.
@@ -119,16 +121,20 @@ CUresult MakeModule(Context& context, std::shared_ptr<const CodeImage> image, Li
   return CUDA_SUCCESS;
 }
 
-void DestroyModule(Module& module) {
+namespace {
+void Destroy(Module& module, bool with_memory) {
   if (module.handle != nullptr) RemoveHandle<Module>(module.handle);
   for (auto& [name, function] : module.functions) RemoveHandle<Function>(function->handle);
-  if (!module.allocations.empty()) {
-    InContext scope(*module.context);
-    for (CUdeviceptr address : module.allocations) impl_cuMemFree_v2(address);
-  }
+  if (with_memory)
+    for (CUdeviceptr address : module.allocations) FreeDevice(address);
   GiveCode(*module.context, module.charged_code);
   delete &module;
 }
+}  // namespace
+
+void DestroyModule(Module& module) { Destroy(module, true); }
+
+void UnloadModule(Module& module) { Destroy(module, WaitForWork(*module.context)); }
 
 CUresult FunctionOf(Module& module, std::string_view name, Function** out) {
   std::lock_guard lock(module.mutex);
@@ -176,8 +182,7 @@ CUresult VariableOf(Module& module, std::string_view name, Variable* variable) {
   if (!module.image->opaque) return CUDA_ERROR_NOT_FOUND;
   // Size unknown: a page, so that the address can be used.
   Variable made{0, 4096};
-  InContext scope(*module.context);
-  SIM_TRY(impl_cuMemAlloc_v2(&made.address, made.size));
+  SIM_TRY(AllocateDevice(*module.context, made.size, &made.address));
   module.allocations.push_back(made.address);
   module.variables.emplace(std::string(name), made);
   *variable = made;
@@ -288,8 +293,7 @@ SIM_API(cuModuleUnload)(CUmodule handle) {
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (module->library != nullptr) return CUDA_ERROR_INVALID_HANDLE;  // unloaded with its library
   SIM_TRY(ForbiddenInCapture());
-  SynchronizeForEnd(*module->context);
-  DestroyModule(*module);
+  UnloadModule(*module);
   return CUDA_SUCCESS;
 }
 

@@ -117,6 +117,9 @@ CUresult ErrorOf(ImageError error);
 CUresult MakeModule(Context& context, std::shared_ptr<const CodeImage> image, Library* library,
                     Module** module);
 void DestroyModule(Module& module);
+// The same once its context's work is done. While some of that waits for memory, which may be for
+// ever, the variables stay until the context ends.
+void UnloadModule(Module& module);
 CUresult FunctionOf(Module& module, std::string_view name, Function** function);
 CUresult VariableOf(Module& module, std::string_view name, Variable* variable);
 

@@ -54,9 +54,17 @@ struct Pool {
 Pool* CurrentPool(const Device& device);
 Pool* DefaultPool(const Device& device);
 
+void SetCurrentPool(const Device& device, Pool& pool);
+// The pool is current nowhere from now on: its devices use their default ones again.
+void ForgetCurrentPool(Pool& pool);
+
 CUresult AllocateFromPool(Pool& pool, std::uint64_t bytes, CUdeviceptr* pointer);
 
-// With MemoryLock held.
+// With MemoryLock held, these and the next two: gives empty chunks back until no more than `keep`
+// is reserved; ends a pool that is destroyed and holds nothing any more.
+void TrimPool(Pool& pool, std::uint64_t keep);
+void EndPoolIfDone(Pool& pool);
+
 bool FindPoolPointer(Range& chunk, std::uint64_t address, PointerInfo* info);
 CUresult FreePoolPointer(Range& chunk, CUdeviceptr pointer);
 

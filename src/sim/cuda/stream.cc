@@ -50,21 +50,6 @@ Stream& PerThreadStream(Context& context) {
   return *stream;
 }
 
-void DestroyStream(Stream& stream) {
-  // Work that was given goes on; the object goes when it is done.
-  const Point tail = TailOf(stream);
-  if (tail.pending != nullptr) {
-    std::lock_guard lock(WorkMutex());
-    std::erase(StreamsOf(*stream.context).streams, &stream);
-    return;  // still on the engine's list: left to it
-  }
-  {
-    std::lock_guard lock(WorkMutex());
-    std::erase(StreamsOf(*stream.context).streams, &stream);
-  }
-  delete &stream;
-}
-
 }  // namespace
 
 CUresult FindStream(CUstream handle, Stream** stream) {
@@ -105,6 +90,7 @@ CUresult MakeStream(Context& context, unsigned flags, int priority, GreenContext
 }
 
 void SynchronizeForEnd(Context& context) {
+  FinishWork(context);
   if (context.legacy_stream.load() == nullptr) return;
   for (const Point& tail : TailsOf(context)) WaitFor(tail);
 }
@@ -131,7 +117,8 @@ void EndStreamsOf(Context& context) {
     stream->busy_until_ns.store(0);
     stream->effects_until_ns = 0;
   }
-  StreamsOf(context).blocking_tail_ns = 0;
+  ContextStreams& all = StreamsOf(context);
+  all.blocking_tail_ns = all.blocking_effects_ns = all.dropped_tail_ns = all.dropped_effects_ns = 0;
 }
 
 }  // namespace tessera::sim

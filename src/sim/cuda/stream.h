@@ -60,6 +60,7 @@ struct Stream {
       0;  // some effect before the tail happens at its time, the last one then
   std::deque<std::unique_ptr<Work>>
       waiting;                      // held back by a wait on memory or a host function, in order
+  bool dropped = false;             // destroyed, goes with the last of `waiting`
   bool running = false;             // the first of `waiting` runs its effect
   std::shared_ptr<Moment> last;     // end of the last of `waiting`
   std::vector<std::uint64_t> ends;  // ring: when the last works end, for the queue's depth

@@ -60,7 +60,7 @@ TEST_F(StreamTest, LaunchBlocksWhenTheQueueIsFull) {
   while (launched.load() < depth - 1) std::this_thread::yield();
   SleepUntil(NowNs() + 20'000'000);
   EXPECT_EQ(depth - 1, launched.load());
-  __atomic_store_n(reinterpret_cast<int*>(flag), 1, __ATOMIC_RELEASE);
+  Poke(flag, 1);
   launcher.join();
   EXPECT_EQ(depth + 10, launched.load());
   OK(cuStreamSynchronize(stream));
@@ -209,6 +209,92 @@ TEST_F(StreamTest, CopyAfterAWriteSeesIt) {
   OK(cuMemcpyDtoHAsync_v2(seen, flag, sizeof(int), stream));
   OK(cuStreamSynchronize(stream));
   EXPECT_EQ(6, *seen);
+}
+
+TEST_F(StreamTest, ContextEndsThoughAStreamWaitsForEver) {
+  const CUstream stream = Stream();
+  const CUdeviceptr flag = Word(0);
+  OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  Launch("k100us", stream);
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  OK(cuDevicePrimaryCtxReset_v2(0));
+  OK(cuDevicePrimaryCtxRetain(&context_, 0));
+  EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(stream));
+}
+
+// Two streams that wait one after the other, one of them destroyed, in a context of its own.
+TEST_F(StreamTest, CreatedContextEndsThoughItsStreamsWaitForEver) {
+  CUcontext own{};
+  OK(cuCtxCreate_v2(&own, 0, 0));
+  const CUstream a = Stream(CU_STREAM_NON_BLOCKING), b = Stream(CU_STREAM_NON_BLOCKING);
+  const CUevent a_done = Event();
+  const CUdeviceptr flag = Word(0);
+  OK(cuStreamWaitValue32_v2(a, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  OK(cuEventRecord(a_done, a));
+  OK(cuStreamWaitEvent(b, a_done, 0));
+  OK(cuStreamWaitValue32_v2(b, flag, 2, CU_STREAM_WAIT_VALUE_EQ));  // still waits when `a` is done
+  OK(cuMemsetD32Async(flag, 7, 1, b));
+  OK(cuStreamDestroy_v2(b));
+  OK(cuCtxDestroy_v2(own));
+  OK(cuCtxSetCurrent(context_));
+}
+
+TEST_F(StreamTest, ContextEndsThoughAnotherContextHoldsItUp) {
+  const CUstream waiting = Stream();
+  const CUevent never = Event();
+  const CUdeviceptr flag = Word(0);
+  OK(cuStreamWaitValue32_v2(waiting, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  OK(cuEventRecord(never, waiting));
+  CUcontext own{};
+  OK(cuCtxCreate_v2(&own, 0, 0));
+  OK(cuStreamWaitEvent(Stream(), never, 0));
+  OK(cuCtxDestroy_v2(own));
+  OK(cuCtxSetCurrent(context_));
+  Poke(flag, 1);
+  OK(cuStreamSynchronize(waiting));
+}
+
+TEST_F(StreamTest, EndingContextRunsItsHostFunctions) {
+  CUcontext own{};
+  OK(cuCtxCreate_v2(&own, 0, 0));
+  static std::atomic<int> ran{0};
+  ran = 0;
+  const CUstream stream = Stream();
+  for (int i = 0; i < 2; ++i) {
+    const CUhostFn slow = [](void*) {
+      SleepUntil(NowNs() + 2'000'000);
+      ran.fetch_add(1);
+    };
+    OK(cuLaunchHostFunc(stream, slow, nullptr));
+  }
+  OK(cuCtxDestroy_v2(own));
+  EXPECT_EQ(2, ran.load());
+  OK(cuCtxSetCurrent(context_));
+}
+
+TEST_F(StreamTest, ModuleIsUnloadedThoughAStreamWaitsForEver) {
+  CUmodule module{};
+  CUdeviceptr table = 0;
+  OK(cuModuleLoadData(&module, kTestPtx));
+  OK(cuModuleGetGlobal_v2(&table, nullptr, module, "table"));
+  const CUstream stream = Stream(CU_STREAM_NON_BLOCKING);
+  const CUdeviceptr flag = Word(0), copied = Word(0);
+  OK(cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  OK(cuMemcpyDtoDAsync_v2(copied, table + 2 * sizeof(int), sizeof(int), stream));
+  OK(cuModuleUnload(module));
+  Poke(flag, 1);
+  OK(cuStreamSynchronize(stream));
+  EXPECT_EQ(3, Read(copied));  // the variable's memory was there still
+}
+
+TEST_F(StreamTest, DestroyedStreamsWorkIsWaitedFor) {
+  const CUstream stream = Stream(CU_STREAM_NON_BLOCKING);
+  const CUdeviceptr word = Word(0);
+  Launch("k5ms", stream);
+  OK(cuStreamWriteValue32_v2(stream, word, 3, 0));
+  OK(cuStreamDestroy_v2(stream));
+  OK(cuCtxSynchronize());
+  EXPECT_EQ(3, Read(word));
 }
 
 TEST_F(StreamTest, BadHandlesAndValuesAreRefused) {

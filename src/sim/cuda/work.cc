@@ -1,144 +1,16 @@
+// Giving work to streams, and waiting for it.
 #include "sim/cuda/work.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <queue>
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/device.h"
 #include "sim/cuda/pool.h"
+#include "sim/cuda/work_engine.h"
 #include "sim/state/node_state.h"
 
 namespace tessera::sim {
 namespace {
-
-// Look of a stream's wait at its word, and cost of a write: 1-2 us on cards (figures of stream
-// memory operations).
-constexpr std::uint64_t kLookNs = 1'000;
-// How often the simulator's thread looks at words that another process or the host may change;
-// grows to the last.
-constexpr std::uint64_t kFirstPollNs = 2'000, kLastPollNs = 200'000;
-
-struct Timer {
-  std::uint64_t when_ns;
-  std::uint64_t sequence;
-  std::function<void()> effect;
-  bool operator<(const Timer& other) const {
-    return when_ns != other.when_ns ? when_ns > other.when_ns : sequence > other.sequence;
-  }
-};
-
-struct Engine_ {
-  std::mutex mutex;
-  std::condition_variable changed;  // something ended, resolved or was taken from a queue
-  std::condition_variable worker;   // something for the simulator's thread
-  bool worker_started = false;
-  bool worker_wanted = false;         // work since the thread last looked
-  std::vector<Stream*> held;          // streams with waiting work
-  std::priority_queue<Timer> timers;  // effects at their time
-  std::uint64_t timer_sequence = 0;
-  int timers_running = 0;
-};
-
-Engine_& E() {
-  static auto* engine = new Engine_;  // never destroyed: the runtime calls from exit handlers
-  return *engine;
-}
-
-using Lock = std::unique_lock<std::mutex>;
-
-std::uint64_t QueueDepth() {
-  const NodeState* node = Node();
-  return node != nullptr && node->costs.launch_queue_depth > 0 ? node->costs.launch_queue_depth
-                                                               : 1024;
-}
-
-void WorkerLoop();
-void* WorkerMain(void*) {
-  WorkerLoop();
-  return nullptr;
-}
-
-void WakeWorker(Engine_& engine) {
-  engine.worker_wanted = true;
-  if (!engine.worker_started) {
-    // Signals belong to the program's own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    engine.worker_started = pthread_create(&thread, &attributes, &WorkerMain, nullptr) == 0;
-    if (engine.worker_started) pthread_setname_np(thread, "tessera-sim");
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
-  engine.worker.notify_one();
-}
-
-// Runs effects whose time has come. The lock is given up while one runs.
-void RunDueTimers(Lock& lock) {
-  Engine_& engine = E();
-  while (!engine.timers.empty() && engine.timers.top().when_ns <= NowNs()) {
-    auto effect = std::move(const_cast<Timer&>(engine.timers.top()).effect);
-    engine.timers.pop();
-    ++engine.timers_running;
-    lock.unlock();
-    effect();
-    lock.lock();
-    --engine.timers_running;
-    engine.worker_wanted = true;
-    engine.worker.notify_one();
-    engine.changed.notify_all();
-  }
-}
-
-void Resolve(Moment& moment, std::uint64_t when_ns, std::uint64_t effects_ns) {
-  moment.known = true;
-  moment.when_ns = when_ns;
-  moment.effects_ns = effects_ns;
-  if (moment.on_known) moment.on_known(when_ns);
-  moment.on_known = nullptr;
-}
-
-// Point whose pending moment, if already resolved, is folded into its times.
-Point Folded(const Point& point) {
-  if (point.pending == nullptr || !point.pending->known) return point;
-  return {std::max(point.when_ns, point.pending->when_ns),
-          std::max(point.effects_ns, point.pending->effects_ns), nullptr};
-}
-
-Point TailLocked(Stream& stream) {
-  Point tail{stream.busy_until_ns.load(std::memory_order_relaxed), stream.effects_until_ns,
-             nullptr};
-  if (!stream.waiting.empty()) tail.pending = stream.last;
-  return tail;
-}
-
-bool Blocking(const Stream& stream) {
-  return !stream.internal && !stream.legacy && (stream.flags & CU_STREAM_NON_BLOCKING) == 0;
-}
-
-void SetTail(Stream& stream, std::uint64_t end_ns) {
-  if (end_ns > stream.busy_until_ns.load(std::memory_order_relaxed)) {
-    stream.busy_until_ns.store(end_ns, std::memory_order_release);
-  }
-  if (stream.internal) return;
-  if (Blocking(stream)) {
-    ContextStreams& all = StreamsOf(*stream.context);
-    all.blocking_tail_ns = std::max(all.blocking_tail_ns, end_ns);
-    all.blocking_effects_ns = std::max(all.blocking_effects_ns, stream.effects_until_ns);
-  }
-  const std::uint64_t depth = QueueDepth();
-  if (stream.ends.size() != depth) stream.ends.assign(depth, 0);
-  stream.ends[stream.ended++ % depth] = end_ns;
-}
 
 // Points that the order of default and blocking streams puts before new work.
 void AddBarrier(Stream& stream, Work& work) {
@@ -148,7 +20,7 @@ void AddBarrier(Stream& stream, Work& work) {
   if (stream.legacy) {
     work.not_before_ns = std::max(work.not_before_ns, all.blocking_tail_ns);
     stream.effects_until_ns = std::max(stream.effects_until_ns, all.blocking_effects_ns);
-    for (Stream* other : E().held) {
+    for (Stream* other : Engine().held) {
       if (other->context == stream.context && Blocking(*other))
         work.after.push_back(TailLocked(*other));
     }
@@ -163,110 +35,13 @@ void AddBarrier(Stream& stream, Work& work) {
   }
 }
 
-// Folds what is known; true when nothing pending is left.
-bool FoldAfter(Stream& stream, Work& work) {
-  auto rest = work.after.begin();
-  for (Point& point : work.after) {
-    Point folded = Folded(point);
-    work.not_before_ns = std::max(work.not_before_ns, folded.when_ns);
-    stream.effects_until_ns = std::max(stream.effects_until_ns, folded.effects_ns);
-    if (folded.pending != nullptr) *rest++ = std::move(folded);
-  }
-  work.after.erase(rest, work.after.end());
-  return work.after.empty();
-}
-
-std::uint64_t TakeEngine(const Stream& stream, const Work& work, std::uint64_t start_ns) {
-  if (work.engine == EngineKind::kNone || work.duration_ns == 0) return start_ns + work.duration_ns;
-  return SubmitWork(stream.context->card, static_cast<int>(work.engine), start_ns,
-                    work.duration_ns);
-}
-
-// Looks at the first of the stream's waiting works. True when it was ended; else `wake_ns` may be
-// lowered.
-bool RunFirst(Stream& stream, Lock& lock, std::uint64_t poll_ns, std::uint64_t& wake_ns) {
-  if (stream.running) return false;
-  Work& work = *stream.waiting.front();
-  if (!FoldAfter(stream, work)) return false;
-  const std::uint64_t now = NowNs();
-  const std::uint64_t start =
-      std::max({stream.busy_until_ns.load(std::memory_order_relaxed), work.not_before_ns});
-  std::uint64_t end = start;
-  if (work.ready || work.at_its_time || work.host_function) {
-    if (now < start) {
-      wake_ns = std::min(wake_ns, start);
-      return false;
-    }
-    if (work.ready && !work.ready()) {
-      wake_ns = std::min(wake_ns, now + poll_ns);
-      return false;
-    }
-    if (work.ready) end = NowNs() + kLookNs;
-  } else if (work.effect && stream.effects_until_ns > now) {
-    wake_ns = std::min(wake_ns, stream.effects_until_ns);
-    return false;
-  }
-  if (!work.ready && !work.host_function) end = TakeEngine(stream, work, std::max(start, now));
-  if (work.effect) {
-    stream.running = true;
-    lock.unlock();
-    work.effect();
-    lock.lock();
-    stream.running = false;
-    if (work.host_function) end = NowNs();
-  }
-  SetTail(stream, end);
-  Resolve(*work.done, stream.busy_until_ns.load(std::memory_order_relaxed),
-          stream.effects_until_ns);
-  stream.waiting.pop_front();
-  if (stream.waiting.empty()) {
-    stream.last = nullptr;
-    std::erase(E().held, &stream);
-  }
-  E().changed.notify_all();
-  return true;
-}
-
-void WorkerLoop() {
-  Engine_& engine = E();
-  Lock lock(engine.mutex);
-  std::uint64_t poll_ns = kFirstPollNs;
-  for (;;) {  // the thread lives as long as the process
-    engine.worker_wanted = false;
-    RunDueTimers(lock);
-    std::uint64_t wake_ns = UINT64_MAX;
-    bool progress = false;
-    const std::vector<Stream*> held = engine.held;
-    for (Stream* stream : held) {
-      while (std::find(engine.held.begin(), engine.held.end(), stream) != engine.held.end() &&
-             RunFirst(*stream, lock, poll_ns, wake_ns)) {
-        progress = true;
-      }
-    }
-    if (!engine.timers.empty()) wake_ns = std::min(wake_ns, engine.timers.top().when_ns);
-    if (progress) {
-      poll_ns = kFirstPollNs;
-      continue;
-    }
-    if (engine.worker_wanted) continue;
-    if (wake_ns == UINT64_MAX) {
-      engine.worker.wait(lock);
-      poll_ns = kFirstPollNs;
-    } else {
-      const std::uint64_t now = NowNs();
-      if (wake_ns > now) engine.worker.wait_for(lock, std::chrono::nanoseconds(wake_ns - now));
-      poll_ns = std::min(poll_ns + poll_ns / 4, kLastPollNs);
-    }
-  }
-}
-
 // Waits for a place in the stream's queue.
-void AwaitPlace(Stream& stream, Lock& lock) {
+void AwaitPlace(Stream& stream, WorkLock& lock) {
   const std::uint64_t depth = QueueDepth();
   while (!stream.internal) {
     const std::uint64_t held = stream.waiting.size();
     if (held >= depth) {
-      E().changed.wait(lock);
+      Engine().changed.wait(lock);
       continue;
     }
     const std::uint64_t executed_places = depth - held;
@@ -281,11 +56,16 @@ void AwaitPlace(Stream& stream, Lock& lock) {
 
 }  // namespace
 
-std::mutex& WorkMutex() { return E().mutex; }
+WorkEngine& Engine() {
+  static auto* engine = new WorkEngine;  // never destroyed: the runtime calls from exit handlers
+  return *engine;
+}
+
+std::mutex& WorkMutex() { return Engine().mutex; }
 
 CUresult Submit(Stream& stream, Work work, Point* done) {
-  Engine_& engine = E();
-  Lock lock(engine.mutex);
+  WorkEngine& engine = Engine();
+  WorkLock lock(engine.mutex);
   AwaitPlace(stream, lock);
   AddBarrier(stream, work);
   const bool known = FoldAfter(stream, work);
@@ -310,7 +90,7 @@ CUresult Submit(Stream& stream, Work work, Point* done) {
         stream.effects_until_ns = std::max(stream.effects_until_ns, start);
         engine.timers.push({start, engine.timer_sequence++, std::move(work.effect)});
         work.effect = nullptr;
-        WakeWorker(engine);
+        WakeWorker();
       }
       SetTail(stream, end);
       if (done != nullptr) *done = TailLocked(stream);
@@ -321,22 +101,23 @@ CUresult Submit(Stream& stream, Work work, Point* done) {
   }
 
   work.done = std::make_shared<Moment>();
+  work.done->context = stream.context;
   stream.last = work.done;
   stream.waiting.push_back(std::make_unique<Work>(std::move(work)));
   if (stream.waiting.size() == 1) engine.held.push_back(&stream);
   if (done != nullptr) *done = TailLocked(stream);
-  WakeWorker(engine);
+  WakeWorker();
   return CUDA_SUCCESS;
 }
 
 Point TailOf(Stream& stream) {
-  Lock lock(E().mutex);
+  WorkLock lock(Engine().mutex);
   return TailLocked(stream);
 }
 
 void JoinPoint(Stream& stream, const Point& point) {
   {
-    Lock lock(E().mutex);
+    WorkLock lock(Engine().mutex);
     const Point folded = Folded(point);
     if (folded.pending == nullptr && stream.waiting.empty()) {
       stream.effects_until_ns = std::max(stream.effects_until_ns, folded.effects_ns);
@@ -358,23 +139,24 @@ void JoinPoint(Stream& stream, const Point& point) {
 std::vector<Point> TailsOf(Context& context) {
   std::vector<Point> tails;
   ContextStreams& all = StreamsOf(context);
-  Lock lock(E().mutex);
+  WorkLock lock(Engine().mutex);
+  tails.push_back({all.dropped_tail_ns, all.dropped_effects_ns, nullptr});
   tails.push_back(TailLocked(all));
   for (Stream* stream : all.streams) tails.push_back(TailLocked(*stream));
   return tails;
 }
 
 bool IsDone(const Point& point) {
-  Lock lock(E().mutex);
+  WorkLock lock(Engine().mutex);
   const Point folded = Folded(point);
   if (folded.pending != nullptr || folded.when_ns > NowNs()) return false;
   if (folded.effects_ns != 0) RunDueTimers(lock);
-  return E().timers_running == 0 || folded.effects_ns == 0;
+  return Engine().timers_running == 0 || folded.effects_ns == 0;
 }
 
 void WaitFor(const Point& point) {
-  Engine_& engine = E();
-  Lock lock(engine.mutex);
+  WorkEngine& engine = Engine();
+  WorkLock lock(engine.mutex);
   Point folded = Folded(point);
   while (folded.pending != nullptr) {
     engine.changed.wait(lock);
@@ -391,7 +173,7 @@ void WaitFor(const Point& point) {
 }
 
 void WhenKnown(const Point& point, std::function<void(std::uint64_t)> f) {
-  Lock lock(E().mutex);
+  WorkLock lock(Engine().mutex);
   const Point folded = Folded(point);
   if (folded.pending == nullptr) return f(folded.when_ns);
   auto& slot = folded.pending->on_known;
@@ -401,11 +183,18 @@ void WhenKnown(const Point& point, std::function<void(std::uint64_t)> f) {
   } : std::move(f);
 }
 
-void MemoryChanged() {
-  Lock lock(E().mutex);
-  if (E().held.empty()) return;
-  E().worker_wanted = true;
-  E().worker.notify_one();
+void DestroyStream(Stream& stream) {
+  WorkLock lock(Engine().mutex);
+  stream.dropped = true;
+  if (stream.waiting.empty()) DropStream(stream);
+}
+
+void DropStream(Stream& stream) {
+  ContextStreams& all = StreamsOf(*stream.context);
+  all.dropped_tail_ns = std::max(all.dropped_tail_ns, stream.busy_until_ns.load());
+  all.dropped_effects_ns = std::max(all.dropped_effects_ns, stream.effects_until_ns);
+  std::erase(all.streams, &stream);
+  delete &stream;
 }
 
 ContextStreams& StreamsOf(Context& context) {

@@ -28,7 +28,8 @@
 namespace tessera::sim {
 
 struct Moment {
-  bool known = false;  // this and the rest guarded by the work mutex
+  const Context* context = nullptr;  // of its stream; not to be followed
+  bool known = false;                // this and the rest guarded by the work mutex
   std::uint64_t when_ns = 0, effects_ns = 0;
   std::function<void(std::uint64_t)> on_known;
 };
@@ -68,15 +69,25 @@ void WaitFor(const Point& point);
 // Calls `f` with the end, at once if it is known.
 void WhenKnown(const Point& point, std::function<void(std::uint64_t)> f);
 
+// For a context that ends: has everything that is held back on its streams done, except what waits
+// for memory or for another context. That, and what follows it on its stream, is never done.
+void FinishWork(Context& context);
+// Waits for everything on the context's streams; false as soon as some of it waits for memory or
+// for another context, which may be for ever.
+bool WaitForWork(Context& context);
+
 // Some word in memory changed that a wait may look at.
 void MemoryChanged();
 
 // The stream objects of a context, legacy stream first.
 struct ContextStreams : Stream {
   std::uint64_t blocking_tail_ns = 0, blocking_effects_ns = 0;
+  std::uint64_t dropped_tail_ns = 0, dropped_effects_ns = 0;  // of streams that were destroyed
   std::vector<Stream*> streams;  // created and per-thread ones, guarded by the work mutex
 };
 ContextStreams& StreamsOf(Context& context);
+// Work that is on the stream goes on; the object goes when it is done.
+void DestroyStream(Stream& stream);
 
 std::mutex& WorkMutex();
 

@@ -72,6 +72,10 @@ CUdeviceptr DeviceTest::Word(int value) {
   return word;
 }
 
+void DeviceTest::Poke(CUdeviceptr word, int value) {
+  __atomic_store_n(reinterpret_cast<int*>(word), value, __ATOMIC_RELEASE);
+}
+
 int DeviceTest::Read(CUdeviceptr word) {
   int value = 0;
   EXPECT_EQ(CUDA_SUCCESS, cuMemcpyDtoH_v2(&value, word, sizeof(value)));

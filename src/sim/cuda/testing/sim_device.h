@@ -31,6 +31,7 @@ class DeviceTest : public ::testing::Test {
   void Launch(const char* name, CUdeviceptr word, int value, CUstream stream);
   CUdeviceptr Word(int value = 0);  // four bytes of card memory
   int Read(CUdeviceptr word);
+  void Poke(CUdeviceptr word, int value);  // written by the host, seen by streams that wait for it
 
   CUcontext context_{};
   CUmodule module_{};
