@@ -57,7 +57,13 @@ SIM_API(cuDeviceGetName)(char* name, int length, CUdevice ordinal) {
 }
 
 SIM_API(cuDeviceGetUuid)(CUuuid* uuid, CUdevice device) { return Uuid(uuid, device); }
-SIM_API(cuDeviceGetUuid_v2)(CUuuid* uuid, CUdevice device) { return Uuid(uuid, device); }
+// The second version names a MIG device where the first names its card.
+SIM_API(cuDeviceGetUuid_v2)(CUuuid* uuid, CUdevice ordinal) {
+  SIM_TRY(Uuid(uuid, ordinal));
+  if (const MigSpec* mig = FindDevice(ordinal)->mig)
+    std::memcpy(uuid->bytes, mig->uuid, sizeof uuid->bytes);
+  return CUDA_SUCCESS;
+}
 
 // LUIDs belong to Windows; on Linux the driver answers NOT_SUPPORTED for devices that have none.
 SIM_API(cuDeviceGetLuid)(char* luid, unsigned* node_mask, CUdevice ordinal) {

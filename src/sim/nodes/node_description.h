@@ -20,5 +20,6 @@ std::vector<std::string> PresetNames();
 
 // "GPU-…" text of a UUID.
 std::string CardUuidText(const CardSpec& card);
+std::string MigUuidText(const MigSpec& mig);
 
 }  // namespace tessera::sim

@@ -64,9 +64,12 @@ Load CurrentLoad(int card);
 struct User {
   unsigned int pid;
   std::uint64_t bytes, busy_ns, started_ns, owner;
+  unsigned int gpu_instance, compute_instance;  // kNoInstance unless it is on a MIG device
 };
-// Fills up to `room` users; answers how many there are.
-int ListUsers(int card, User* users, int room);
+inline constexpr unsigned int kNoInstance = 0xffffffff;
+// Fills up to `room` users of a card (all its MIG devices) or of one MIG device; answers how many
+// there are.
+int ListUsers(const Device& device, User* users, int room);
 
 std::uint64_t RealTimeUs(std::uint64_t monotonic_ns);
 

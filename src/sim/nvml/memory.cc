@@ -17,8 +17,8 @@ struct Figures {
 Figures Measure(nvmlDevice_t device) {
   const CardSpec& spec = Spec(device);
   if (const MigSpec* mig = Mig(device)) {
-    // Which instance a process is on is not kept; a MIG device shows its own size.
-    return {mig->memory_bytes, 0, 0, mig->memory_bytes};
+    const std::uint64_t used = UsedOnMigDevice(DeviceOf(device)->card, DeviceOf(device)->mig);
+    return {mig->memory_bytes, 0, used, mig->memory_bytes - std::min(mig->memory_bytes, used)};
   }
   const std::uint64_t used = UsedBytes(DeviceOf(device)->card);
   const std::uint64_t taken = std::min(spec.memory_bytes, spec.reserved_bytes + used);
@@ -51,7 +51,7 @@ nvmlReturn_t DeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t* memo
   if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   // Each context maps a few pages of it; 2 MiB are in use on an idle card.
   User users[1];
-  const auto count = static_cast<unsigned long long>(ListUsers(DeviceOf(device)->card, users, 0));
+  const auto count = static_cast<unsigned long long>(ListUsers(*DeviceOf(device), users, 0));
   memory->bar1Total = Spec(device).bar1_bytes;
   memory->bar1Used = std::min<unsigned long long>(memory->bar1Total, (1 + count) * kBlockBytes);
   memory->bar1Free = memory->bar1Total - memory->bar1Used;

@@ -249,6 +249,34 @@ TEST_F(MigTest, DevicesAreListed) {
   EXPECT_EQ(CALL(nvmlDeviceGetUtilizationRates, card_, &utilization), NVML_ERROR_NOT_SUPPORTED);
 }
 
+TEST_F(MigTest, MemoryAndProcessesAreOfTheDevice) {
+  UseMigDevice(0, 1);
+  ASSERT_TRUE(ChargeCard(0, 100 * kMiB));
+  nvmlDevice_t migs[2];
+  for (unsigned i = 0; i < 2; ++i) {
+    ASSERT_EQ(CALL(nvmlDeviceGetMigDeviceHandleByIndex, card_, i, &migs[i]), NVML_SUCCESS);
+    nvmlMemory_t memory;
+    ASSERT_EQ(CALL(nvmlDeviceGetMemoryInfo, migs[i], &memory), NVML_SUCCESS);
+    EXPECT_EQ(memory.total, 9'728 * kMiB);
+    EXPECT_EQ(memory.used, i * 100 * kMiB);
+    EXPECT_EQ(memory.free, (9'728 - i * 100) * kMiB);
+    unsigned count = 1;
+    nvmlProcessInfo_t info;
+    ASSERT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, migs[i], &count, &info), NVML_SUCCESS);
+    EXPECT_EQ(count, i);
+  }
+  unsigned count = 1;
+  nvmlProcessInfo_t info;
+  ASSERT_EQ(CALL(nvmlDeviceGetComputeRunningProcesses_v3, card_, &count, &info), NVML_SUCCESS);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(info.gpuInstanceId, 8u);
+  EXPECT_EQ(info.usedGpuMemory, 100 * kMiB);
+  nvmlMemory_v2_t whole{};
+  whole.version = nvmlMemory_v2;
+  ASSERT_EQ(CALL(nvmlDeviceGetMemoryInfo_v2, card_, &whole), NVML_SUCCESS);
+  EXPECT_EQ(whole.used, 100 * kMiB);
+}
+
 TEST(Nvml, WithoutANodeThereIsNoDriver) {
   setenv(kEnvNodePath, "/nonexistent", 1);
   Library library_;

@@ -60,7 +60,7 @@ Sensors ReadSensors(nvmlDevice_t device) {
   const CardState& state = State(device);
   const Load load = CurrentLoad(card);
   Sensors sensors{};
-  sensors.busy = load.compute > 0 || load.memory > 0 || ListUsers(card, nullptr, 0) > 0;
+  sensors.busy = load.compute > 0 || load.memory > 0 || ListUsers({card, -1}, nullptr, 0) > 0;
   // 30 degrees idle, 75 under full load; power up to 90 % of the limit: usual for inference.
   sensors.temperature_c = 30 + load.compute * 45 / 100;
   sensors.power_mw =

@@ -42,6 +42,14 @@ bool TryCharge(NodeState& node, int card, int slot, std::uint64_t bytes) {
   return true;
 }
 
+// Limits within the card: of the MIG device, of cgroups.
+bool OverSomeLimit(NodeState& node, int card, int slot) {
+  if (OverMigDevice(node, card, slot)) return true;
+  if (node.limit_count.load(std::memory_order_acquire) == 0) return false;
+  ReadOwnCgroup(node.processes[slot].cgroup, sizeof node.processes[slot].cgroup);
+  return OverMemoryLimit(node, card, slot);
+}
+
 }  // namespace
 
 std::uint64_t UsedWord(std::uint64_t bytes, std::uint64_t last_word) {
@@ -93,13 +101,11 @@ bool ChargeCard(int card, std::uint64_t bytes) {
     SweepThoroughly(*node);
     if (!TryCharge(*node, card, slot, bytes)) return false;
   }
-  if (node->limit_count.load(std::memory_order_acquire) == 0) return true;
   // Charged first and then summed: two that race may both be refused, but never both be granted the
   // last byte.
-  ReadOwnCgroup(node->processes[slot].cgroup, sizeof node->processes[slot].cgroup);
-  if (!OverMemoryLimit(*node, card, slot)) return true;
+  if (!OverSomeLimit(*node, card, slot)) return true;
   SweepThoroughly(*node);
-  if (!OverMemoryLimit(*node, card, slot)) return true;
+  if (!OverSomeLimit(*node, card, slot)) return true;
   UnchargeCard(card, bytes);
   return false;
 }
@@ -125,6 +131,12 @@ std::uint64_t UsedBytes(int card) {
 std::uint64_t FreeBytes(int card) {
   NodeState* node = AttachNode();
   if (node == nullptr || card < 0 || card >= static_cast<int>(node->card_count)) return 0;
+  const int slot = OwnProcess();
+  if (const std::uint64_t mig =
+          slot < 0 ? 0 : node->processes[slot].cards[card].mig.load(std::memory_order_acquire)) {
+    const std::uint64_t capacity = MigCapacity(node->specs[card].mig[mig - 1]);
+    return capacity - std::min(capacity, UsedOnMigDevice(card, static_cast<int>(mig - 1)));
+  }
   const std::uint64_t capacity = Capacity(node->specs[card]);
   return capacity - std::min(capacity, UsedBytes(card));
 }

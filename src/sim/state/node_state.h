@@ -26,7 +26,7 @@
 namespace tessera::sim {
 
 inline constexpr std::uint64_t kNodeMagic = 0x3145444f4e4d4953;  // "SIMNODE1"
-inline constexpr std::uint32_t kNodeLayout = 2;
+inline constexpr std::uint32_t kNodeLayout = 3;
 inline constexpr int kMaxCards = 16;
 inline constexpr int kMaxProcesses =
     4608;  // more than one slice may have, so that exhaustion is the fence's
@@ -112,6 +112,7 @@ struct CardProcess {  // what one process has on one card; written by that proce
       held;  // bytes (whole blocks) | charges under way in the low 16 bits: see HeldBytes()
   std::atomic<std::uint64_t> contexts;  // live contexts
   std::atomic<std::uint64_t> busy_ns;   // kernel time given so far
+  std::atomic<std::uint64_t> mig;       // 1 + index of the MIG device it is on, 0 the whole card
 };
 
 inline std::uint64_t HeldBytes(const CardProcess& on_card) {
@@ -225,14 +226,23 @@ int OwnProcess();
 void ForgetProcessAfterFork();
 
 // Takes or gives back whole blocks on a card for this process (bytes are rounded up to blocks).
-// Charge refuses, changing nothing, when the card has not that much left even after dead processes
-// are taken out, or a memory limit of this process' cgroup forbids it.
+// Charge refuses, changing nothing, when the card or the MIG device that the process is on has not
+// that much left even after dead processes are taken out, or a memory limit of this process' cgroup
+// forbids it.
 bool ChargeCard(int card, std::uint64_t bytes);
 void UnchargeCard(int card, std::uint64_t bytes);
 
-// Bytes not used by anybody / used by all processes, dead processes taken out first.
+// Bytes not used by anybody / used by all processes, dead processes taken out first. What is free
+// is free on the MIG device that this process is on, if it is on one.
 std::uint64_t FreeBytes(int card);
 std::uint64_t UsedBytes(int card);
+
+// This process works on a MIG device of the card (its index in CardSpec::mig; -1: on the whole
+// card) from now on. A process is on one at a time, as with the driver.
+void UseMigDevice(int card, int index);
+// Bytes used by the processes on a MIG device, dead ones taken out first; what it has in all.
+std::uint64_t UsedOnMigDevice(int card, int index);
+std::uint64_t MigCapacity(const MigSpec& spec);
 
 // Takes out slots whose process is gone. Cheap when nobody died. A zombie is noticed within 5 ms of
 // the last look.

@@ -38,6 +38,9 @@ bool InCgroup(std::string_view path, std::string_view cgroup);
 // card now.
 bool OverMemoryLimit(NodeState& node, int card, int slot);
 
+// True when what the processes on the MIG device of `slot` hold now is more than it has.
+bool OverMigDevice(const NodeState& node, int card, int slot);
+
 // A text read from shared memory that may be torn or unterminated.
 std::string_view Text(const char* text, std::size_t size);
 

@@ -175,6 +175,7 @@ void Empty(NodeState& node, int index, bool whole) {
     on_card.held.store(0, std::memory_order_relaxed);
     on_card.contexts.store(0, std::memory_order_relaxed);
     on_card.busy_ns.store(0, std::memory_order_relaxed);
+    on_card.mig.store(0, std::memory_order_relaxed);
   }
   slot.image.store(0, std::memory_order_relaxed);
   slot.pid_namespace.store(0, std::memory_order_relaxed);

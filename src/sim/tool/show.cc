@@ -60,6 +60,13 @@ std::string ShowText() {
     out +=
         Print("  %s  used %llu of %llu MiB\n", CardUuidText(spec).c_str(),
               MiB(UsedBytes(static_cast<int>(card))), MiB(spec.memory_bytes - spec.reserved_bytes));
+    for (std::uint32_t i = 0; i < spec.mig_count; ++i) {
+      const MigSpec& mig = spec.mig[i];
+      out += Print("  %s  %-8s used %llu of %llu MiB\n", MigUuidText(mig).c_str(),
+                   Text(mig.profile, sizeof mig.profile).c_str(),
+                   MiB(UsedOnMigDevice(static_cast<int>(card), static_cast<int>(i))),
+                   MiB(MigCapacity(mig)));
+    }
     for (int engine = 0; engine < kMaxEngines; ++engine) {
       const Timeline timeline = PeekTimeline(node, static_cast<int>(card), engine, nullptr);
       std::uint64_t waiting = 0;
@@ -98,7 +105,14 @@ std::string ShowJson() {
     const CardState& state = node.cards[card];
     const std::uint64_t used =
         UsedBytes(static_cast<int>(card));  // first: it takes out who is gone
-    boost::json::array processes, engines;
+    boost::json::array processes, engines, migs;
+    for (std::uint32_t i = 0; i < spec.mig_count; ++i) {
+      migs.push_back(
+          {{"uuid", MigUuidText(spec.mig[i])},
+           {"profile", Text(spec.mig[i].profile, sizeof spec.mig[i].profile)},
+           {"memory_bytes", MigCapacity(spec.mig[i])},
+           {"used_bytes", UsedOnMigDevice(static_cast<int>(card), static_cast<int>(i))}});
+    }
     EachUser(node, card, [&](const ProcessSlot& slot, const CardProcess& on_card) {
       processes.push_back({{"pid", VisiblePid(slot)},
                            {"command", Text(slot.command, sizeof slot.command)},
@@ -124,6 +138,7 @@ std::string ShowJson() {
                      {"ecc_corrected", state.ecc_corrected.load()},
                      {"ecc_uncorrected", state.ecc_uncorrected.load()},
                      {"xids", state.xid_sequence.load()},
+                     {"mig", migs},
                      {"engines", engines},
                      {"processes", processes}});
   }
