@@ -24,6 +24,8 @@ namespace {
 
 constexpr char kFolder[] = "/run/tessera-sim";
 constexpr char kLibraries[] = "/run/tessera-sim/lib";
+constexpr char kDevices[] = "/run/tessera-sim/devices";  // /dev as it was, where it is rebuilt
+constexpr char kDevicesPtmx[] = "/run/tessera-sim/devices/ptmx";
 constexpr char kCache[] = "/etc/ld.so.cache";
 constexpr std::size_t kMostLibraryBytes = 256 << 20;
 constexpr std::size_t kMostEntries = 4096;
@@ -92,6 +94,12 @@ Status RebuildFolder(const std::string& folder, const char* options) {
     const std::string from = Path(before) + "/" + name, to = folder + "/" + name;
     struct stat info{};
     if (lstat(from.c_str(), &info) != 0) continue;  // gone meanwhile
+    if (name == "ptmx" && S_ISCHR(info.st_mode)) {
+      // The kernel looks for `pts` beside the file that was opened, in the mount that it was opened
+      // in: a file bound alone has none.
+      if (symlink(kDevicesPtmx, to.c_str()) != 0) return FailErrno(to, errno);
+      continue;
+    }
     if (S_ISLNK(info.st_mode)) {
       char target[PATH_MAX];
       const ssize_t length = readlink(from.c_str(), target, sizeof target - 1);
@@ -206,6 +214,8 @@ Status PutDeviceFiles(int cards) {
   if (Status made = base::MakeDirectory(more, 0755); !made) return made;
   if (Status put = put_in(more); !put) return put;
   if (OverlayDevices(more)) return {};
+  if (Status made = base::MakeDirectory(kDevices, 0755); !made) return made;
+  if (Status kept = Mount("/dev", kDevices, nullptr, MS_BIND | MS_REC, nullptr); !kept) return kept;
   if (Status rebuilt = RebuildFolder("/dev", "mode=0755,size=1m"); !rebuilt) return rebuilt;
   return put_in("/dev");
 }
