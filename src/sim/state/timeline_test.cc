@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 namespace tessera::sim {
@@ -61,6 +62,60 @@ TEST(Timeline, TwoSaturatingProcessesGetHalfEach) {
   // Turns cost 32 us per 1,024 us.
   EXPECT_NEAR(Served(log, 1) + Served(log, 2), 500e6 * 1024 / 1056, 1e5);
   EXPECT_EQ(t.busy_ns_total, 500 * kMs);
+}
+
+// Two processes queue 500 kernels of 100 us each, in turn. In the model's time both are told that
+// their last kernel ends when all of it has been served, turns included, and not a slice later.
+TEST(Timeline, TwoBurstsEndWhenBothAreServed) {
+  Timeline t = Fresh();
+  std::uint64_t end[2] = {};
+  for (int i = 0; i < 500; ++i)
+    for (int who : {0, 1}) end[who] = Submit(t, kCosts, 1 + who, who, 0, 100'000);
+  const std::uint64_t work = 100 * kMs, turns = work / kCosts.slice_ns + 2;
+  const std::uint64_t last = std::max(end[0], end[1]);
+  EXPECT_GE(last, kStart + work);
+  EXPECT_LE(last, kStart + work + turns * kCosts.switch_ns + kCosts.slice_ns);
+  // Neither is kept back for the other: the first to end had half of the engine all the time.
+  EXPECT_GE(std::min(end[0], end[1]), kStart + work - 3 * kCosts.slice_ns);
+  Advance(t, kCosts, last, nullptr);
+  std::uint64_t left = 0;
+  for (std::uint64_t i = 0; i < t.count; ++i) left += t.entries[i].backlog_ns;
+  EXPECT_LE(left, kCosts.slice_ns) << "what was promised has been served";
+}
+
+// With any number of processes, whatever they submit: nobody waits longer than its own work plus as
+// many slices of each other one as its work has, and the turns.
+TEST(Timeline, NobodyWaitsForMoreThanTheOthersTurns) {
+  Timeline t = Fresh();
+  std::uint64_t now = kStart, backlog[5] = {};
+  for (int i = 0; i < 4'000; ++i) {
+    now += (i * 7919) % 90'000;
+    TimelineLog log;
+    Advance(t, kCosts, now, &log);
+    for (int who = 0; who < 5; ++who) backlog[who] -= std::min(backlog[who], Served(log, 10 + who));
+    const int who = (i * 31) % 5;
+    const std::uint64_t kernel = 10'000 + static_cast<std::uint64_t>(i % 7) * 40'000;
+    const std::uint64_t end = Submit(t, kCosts, 10 + who, who, 0, kernel);
+    backlog[who] += kernel + kCosts.switch_ns;
+    const std::uint64_t slices = backlog[who] / kCosts.slice_ns + 1;
+    EXPECT_LE(end,
+              now + backlog[who] + 4 * slices * kCosts.slice_ns + 6 * slices * kCosts.switch_ns)
+        << i;
+  }
+}
+
+TEST(Timeline, TheSameSubmissionsGetTheSameEnds) {
+  const auto run = [] {
+    Timeline t = Fresh();
+    std::uint64_t now = kStart, sum = 0;
+    for (int i = 0; i < 2'000; ++i) {
+      now += (i * 7919) % 60'000;
+      Advance(t, kCosts, now, nullptr);
+      sum = sum * 31 + Submit(t, kCosts, 1 + i % 3, i % 3, 0, 20'000 + i);
+    }
+    return sum;
+  };
+  EXPECT_EQ(run(), run());
 }
 
 // Kernels of 10 ms against kernels of 1 ms, each process with one in flight: time slices make it
