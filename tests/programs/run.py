@@ -7,7 +7,7 @@ import sys
 sys.dont_write_bytecode = True
 import harness  # noqa: E402
 
-for module in ("samples", "python_programs", "nvml_tools", "torch", "llama", "rare"):
+for module in ("samples", "python_programs", "nvml_tools", "torch", "libraries", "llama", "rare"):
     importlib.import_module(f"cases.{module}_cases")
 
 
