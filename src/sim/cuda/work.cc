@@ -70,6 +70,7 @@ CUresult Submit(Stream& stream, Work work, Point* done) {
   AddBarrier(stream, work);
   const bool known = FoldAfter(stream, work);
   const std::uint64_t now = NowNs();
+  if (work.effect && stream.effects_until_ns <= now) SettleEffects(stream, lock);
   const std::uint64_t start =
       std::max({stream.busy_until_ns.load(std::memory_order_relaxed), work.not_before_ns, now});
 

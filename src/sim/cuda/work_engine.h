@@ -62,6 +62,9 @@ std::uint64_t TakeEngine(const Stream& stream, const Work& work, std::uint64_t s
 
 // Runs effects whose time has come. The lock is given up while one runs.
 void RunDueTimers(WorkLock& lock);
+// Effects of the stream whose time has come have happened when this returns: the clock may be there
+// before the thread that runs them. The lock is given up meanwhile.
+void SettleEffects(const Stream& stream, WorkLock& lock);
 // Has the simulator's thread look at the streams that are held; starts it when there is none.
 void WakeWorker();
 // Takes a stream that was destroyed, and has nothing held back, off its context and deletes it.

@@ -80,6 +80,7 @@ bool RunFirst(Stream& stream, WorkLock& lock, std::uint64_t poll_ns, std::uint64
   }
   if (!work.ready && !work.host_function) end = TakeEngine(stream, work, std::max(start, now));
   if (work.effect) {
+    SettleEffects(stream, lock);
     stream.running = true;
     lock.unlock();
     work.effect();
@@ -129,7 +130,6 @@ void WorkerLoop() {
   }
 }
 
-void WorkerLoop();
 void* WorkerMain(void*) {
   WorkerLoop();
   return nullptr;
@@ -180,6 +180,12 @@ void FinishWork(Context& context) {
     WakeWorker();
     Engine().changed.wait(lock);
   }
+}
+
+void SettleEffects(const Stream& stream, WorkLock& lock) {
+  if (stream.effects_until_ns == 0) return;
+  RunDueTimers(lock);
+  while (Engine().timers_running > 0) Engine().changed.wait(lock);
 }
 
 bool WaitForWork(Context& context) {
