@@ -1,16 +1,9 @@
 #include "memory/alloc_table.h"
 
-#include <cstring>
-
-#include "os/os.h"
+#include <bit>
 
 namespace tessera::fence {
 namespace {
-
-std::uint64_t Mix(std::uint64_t x) {
-  x *= 0x9e3779b97f4a7c15u;
-  return x ^ x >> 32;
-}
 
 // Blocks that an allocation touches: the first and the last may be covered in part.
 struct Extent {
@@ -44,6 +37,10 @@ Extent ExtentOf(std::uint64_t address, const Allocation& allocation) {
   return e;
 }
 
+unsigned ChunksShift(std::uint64_t places) {
+  return static_cast<unsigned>(std::countr_zero(places)) + 4;
+}
+
 }  // namespace
 
 std::uint64_t AllocTable::Pack(const Allocation& a) {
@@ -60,85 +57,116 @@ Allocation AllocTable::Unpack(std::uint64_t value) {
   return a;
 }
 
-std::uint32_t AllocTable::Slot(std::uint64_t key, std::uint32_t mask) {
-  return static_cast<std::uint32_t>(Mix(key) >> 8) & mask;
-}
-
-AllocTable::Shard& AllocTable::ShardOf(std::uint64_t address) {
-  return shards_[Mix(address >> kBlockShift) >> 28 & (kShards - 1)];
-}
-
-AllocTable::Entry* AllocTable::Lookup(Shard& shard, std::uint64_t key) {
+AllocTable::BlockWord* AllocTable::WordOf(Shard& shard, std::uint64_t address) {
   if (shard.mask == 0) return nullptr;
-  for (std::uint32_t i = Slot(key, shard.mask);; i = (i + 1) & shard.mask) {
-    Entry& entry = shard.entries[i];
-    if (entry.key == key) return &entry;
-    if (entry.key == 0) return nullptr;
+  const std::uint64_t chunk = address >> (kBlockShift + kChunkShift);
+  for (auto i = static_cast<std::uint32_t>(Mix(chunk) >> 32) & shard.mask;;
+       i = (i + 1) & shard.mask) {
+    if (shard.chunks[i].key == chunk + 1)
+      return &shard.chunks[i].words[address >> kBlockShift & kChunkMask];
+    if (shard.chunks[i].key == 0) return nullptr;
   }
 }
 
-bool AllocTable::Grow(Shard& shard) {
+AllocTable::BlockWord* AllocTable::MakeWord(Shard& shard, std::uint64_t address) {
+  if (BlockWord* word = WordOf(shard, address); word != nullptr) return word;
+  if (shard.filled >= shard.mask / 2 && !GrowChunks(shard)) return nullptr;
+  auto* words = static_cast<BlockWord*>(shard.arena.Take(kChunkShift + 3));
+  if (words == nullptr) return nullptr;
+  const std::uint64_t chunk = address >> (kBlockShift + kChunkShift);
+  auto at = static_cast<std::uint32_t>(Mix(chunk) >> 32) & shard.mask;
+  while (shard.chunks[at].key != 0) at = (at + 1) & shard.mask;
+  shard.chunks[at] = {chunk + 1, words};
+  ++shard.filled;
+  return &words[address >> kBlockShift & kChunkMask];
+}
+
+bool AllocTable::GrowChunks(Shard& shard) {
   const std::uint64_t capacity =
-      shard.mask == 0 ? kFirstCapacity : (std::uint64_t{shard.mask} + 1) * 2;
-  if (capacity > UINT32_MAX) return false;
-  auto* entries = static_cast<Entry*>(os::MapPrivate(capacity * sizeof(Entry)));
-  if (entries == nullptr) return false;
+      shard.mask == 0 ? kFirstChunks : (std::uint64_t{shard.mask} + 1) * 2;
+  auto* chunks = static_cast<Chunk*>(shard.arena.Take(ChunksShift(capacity)));
+  if (chunks == nullptr) return false;
   const auto mask = static_cast<std::uint32_t>(capacity - 1);
-  if (shard.mask != 0) {
-    for (std::uint64_t i = 0; i <= shard.mask; ++i) {
-      if (shard.entries[i].key == 0) continue;
-      std::uint32_t at = Slot(shard.entries[i].key, mask);
-      while (entries[at].key != 0) at = (at + 1) & mask;
-      entries[at] = shard.entries[i];
-    }
-    os::Unmap(shard.entries, (std::uint64_t{shard.mask} + 1) * sizeof(Entry));
+  for (std::uint64_t i = 0; shard.mask != 0 && i <= shard.mask; ++i) {
+    if (shard.chunks[i].key == 0) continue;
+    auto at = static_cast<std::uint32_t>(Mix(shard.chunks[i].key - 1) >> 32) & mask;
+    while (chunks[at].key != 0) at = (at + 1) & mask;
+    chunks[at] = shard.chunks[i];
   }
-  shard.entries = entries;
+  if (shard.mask != 0) shard.arena.Give(shard.chunks, ChunksShift(std::uint64_t{shard.mask} + 1));
+  shard.chunks = chunks;
   shard.mask = mask;
   return true;
 }
 
-AllocTable::Entry* AllocTable::Add(Shard& shard, std::uint64_t key, std::uint64_t value) {
-  if ((shard.mask == 0 || shard.filled >= shard.mask / 2) && !Grow(shard)) return nullptr;
-  std::uint32_t at = Slot(key, shard.mask);
-  while (shard.entries[at].key != 0) at = (at + 1) & shard.mask;
-  shard.entries[at] = {key, value};
-  ++shard.filled;
-  return &shard.entries[at];
+BlockRecord* AllocTable::Promote(Shard& shard, BlockWord* word, std::uint64_t address) {
+  if (BlockRecord* record = RecordOf(*word); record != nullptr) return record;
+  auto* record = static_cast<BlockRecord*>(shard.arena.Take(Arena::kLeastShift));
+  if (record == nullptr) return nullptr;
+  if (*word != 0) {
+    record->few[0] = {address & ~(kBlockBytes - 1), *word & ~kAlone};
+    record->filled = 1;
+  }
+  *word = reinterpret_cast<BlockWord>(record);
+  return record;
 }
 
-// Moves later entries of the run into the gap, so that no marks of deletion are needed.
-void AllocTable::Erase(Shard& shard, Entry* entry) {
-  auto gap = static_cast<std::uint32_t>(entry - shard.entries);
-  for (std::uint32_t i = (gap + 1) & shard.mask; shard.entries[i].key != 0;
-       i = (i + 1) & shard.mask) {
-    const std::uint32_t home = Slot(shard.entries[i].key, shard.mask);
-    if (((i - home) & shard.mask) >= ((i - gap) & shard.mask)) {
-      shard.entries[gap] = shard.entries[i];
-      gap = i;
-    }
+void AllocTable::Settle(Shard& shard, BlockWord* word, BlockRecord* record) {
+  if (!record->Unused()) return;
+  record->Release(shard.arena);
+  shard.arena.Give(record, Arena::kLeastShift);
+  *word = 0;
+}
+
+bool AllocTable::Put(Shard& shard, std::uint64_t address, const Allocation& allocation, bool head,
+                     std::uint64_t* opened, bool* replaced, std::uint64_t* old) {
+  *replaced = false;
+  BlockWord* word = MakeWord(shard, address);
+  if (word == nullptr) return false;
+  if (*word == 0 && !head && (address & (kBlockBytes - 1)) == 0) {
+    *word = kAlone | Pack(allocation);
+    ++shard.live;
+    return true;
   }
-  shard.entries[gap] = {0, 0};
-  --shard.filled;
+  BlockRecord* record = Promote(shard, word, address);
+  if (record == nullptr) return false;
+  const std::uint32_t before = record->filled;
+  AllocEntry* entry = record->FindOrAdd(address, shard.arena);
+  if (entry == nullptr) {
+    Settle(shard, word, record);
+    return false;
+  }
+  *replaced = record->filled == before;
+  *old = entry->value;
+  entry->value = Pack(allocation);
+  if (!*replaced) ++shard.live;
+  if (head) {
+    *opened += Open(shard, record);
+    shard.partial_bytes += allocation.size;
+  }
+  return true;
+}
+
+std::uint64_t AllocTable::Open(Shard& shard, BlockRecord* record) {
+  if (record->users++ != 0) return 0;
+  ++shard.partial_blocks;
+  return kBlockBytes;
 }
 
 bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, std::uint64_t* opened) {
-  const std::uint64_t key = BlockKey(address);
-  if (Entry* block = Lookup(shard, key); block != nullptr) {
-    ++block->value;
-    return true;
-  }
-  if (Add(shard, key, 1) == nullptr) return false;
-  ++shard.partial_blocks;
-  *opened += kBlockBytes;
+  BlockWord* word = MakeWord(shard, address);
+  BlockRecord* record = word == nullptr ? nullptr : Promote(shard, word, address);
+  if (record == nullptr) return false;
+  *opened += Open(shard, record);
   return true;
 }
 
 std::uint64_t AllocTable::CloseBlock(Shard& shard, std::uint64_t address) {
-  Entry* block = Lookup(shard, BlockKey(address));
-  if (block == nullptr || --block->value != 0) return 0;
-  Erase(shard, block);
+  BlockWord* word = WordOf(shard, address);
+  BlockRecord* record = word == nullptr ? nullptr : RecordOf(*word);
+  if (record == nullptr || record->users == 0 || --record->users != 0) return 0;
   --shard.partial_blocks;
+  Settle(shard, word, record);
   return kBlockBytes;
 }
 
@@ -146,41 +174,33 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
                         Allocation* stale, std::uint64_t* stale_bytes) {
   *opened = 0;
   *stale_bytes = 0;
-  if (allocation.size > kMaxAllocation || allocation.owner >= kMaxOwners) return false;
+  if (address == 0 || allocation.size > kMaxAllocation || allocation.owner >= kMaxOwners)
+    return false;
   const Extent extent = ExtentOf(address, allocation);
-  Shard& shard = ShardOf(address);
+  const std::uint64_t last = extent.last << kBlockShift;
   if (extent.tail) {  // a block of another shard, perhaps
-    Shard& other = ShardOf(extent.last << kBlockShift);
+    Shard& other = ShardOf(last);
     if (!other.lock.Lock()) return false;
-    const bool done = OpenBlock(other, extent.last << kBlockShift, opened);
+    const bool done = OpenBlock(other, last, opened);
     other.lock.Unlock();
     if (!done) return false;
   }
+  Shard& shard = ShardOf(address);
+  bool replaced = false;
+  std::uint64_t old = 0;
   bool done = shard.lock.Lock();
   if (done) {
-    bool replaced = false;
-    if (Entry* old = Lookup(shard, address); old != nullptr) {
-      *stale = Unpack(old->value);
-      old->value = Pack(allocation);
-      replaced = true;
-    } else {
-      done = Add(shard, address, Pack(allocation)) != nullptr;
-    }
-    if (done && extent.head) {
-      done = OpenBlock(shard, address, opened);
-      if (done) {
-        shard.partial_bytes += allocation.size;
-      } else if (!replaced) {
-        Erase(shard, Lookup(shard, address));
-      }
-    }
+    done = Put(shard, address, allocation, extent.head, opened, &replaced, &old);
     shard.lock.Unlock();
-    if (done && replaced) *stale_bytes = CloseBlocks(address, *stale);
+  }
+  if (replaced) {
+    *stale = Unpack(old);
+    *stale_bytes = CloseBlocks(address, *stale);
   }
   if (!done && extent.tail) {
-    Shard& other = ShardOf(extent.last << kBlockShift);
+    Shard& other = ShardOf(last);
     if (other.lock.Lock()) {
-      CloseBlock(other, extent.last << kBlockShift);
+      CloseBlock(other, last);
       other.lock.Unlock();
     }
   }
@@ -190,21 +210,42 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
 
 bool AllocTable::Take(std::uint64_t address, Allocation* allocation) {
   Shard& shard = ShardOf(address);
-  if (address == 0 || (address & 1) != 0 || !shard.lock.Lock()) return false;
-  Entry* entry = Lookup(shard, address);
-  if (entry != nullptr) {
-    *allocation = Unpack(entry->value);
-    Erase(shard, entry);
-  }
+  if (address == 0 || !shard.lock.Lock()) return false;
+  const std::uint64_t value = TakeOut(shard, address);
   shard.lock.Unlock();
-  return entry != nullptr;
+  if (value == kNothing) return false;
+  *allocation = Unpack(value);
+  return true;
+}
+
+std::uint64_t AllocTable::TakeOut(Shard& shard, std::uint64_t address) {
+  BlockWord* word = WordOf(shard, address);
+  if (word == nullptr || *word == 0) return kNothing;
+  std::uint64_t value = *word;
+  if ((value & kAlone) != 0) {
+    if ((address & (kBlockBytes - 1)) != 0) return kNothing;
+    value &= ~kAlone;
+    *word = 0;
+  } else {
+    BlockRecord* record = RecordOf(value);
+    AllocEntry* entry = record->Find(address);
+    if (entry == nullptr) return kNothing;
+    value = entry->value;
+    record->Erase(entry);
+    Settle(shard, word, record);
+  }
+  --shard.live;
+  return value;
 }
 
 bool AllocTable::PutBack(std::uint64_t address, const Allocation& allocation) {
   Shard& shard = ShardOf(address);
   if (!shard.lock.Lock()) return false;
-  const bool done =
-      Lookup(shard, address) == nullptr && Add(shard, address, Pack(allocation)) != nullptr;
+  std::uint64_t none = 0, old = 0;
+  bool replaced = false;
+  bool done = false;
+  if (Peek(shard, address) == kNothing)
+    done = Put(shard, address, allocation, false, &none, &replaced, &old);
   shard.lock.Unlock();
   return done;
 }
@@ -221,22 +262,32 @@ std::uint64_t AllocTable::CloseBlocks(std::uint64_t address, const Allocation& a
     }
   }
   if (extent.tail) {
-    Shard& other = ShardOf(extent.last << kBlockShift);
+    const std::uint64_t last = extent.last << kBlockShift;
+    Shard& other = ShardOf(last);
     if (other.lock.Lock()) {
-      bytes += CloseBlock(other, extent.last << kBlockShift);
+      bytes += CloseBlock(other, last);
       other.lock.Unlock();
     }
   }
   return bytes;
 }
 
+std::uint64_t AllocTable::Peek(Shard& shard, std::uint64_t address) {
+  BlockWord* word = WordOf(shard, address);
+  if (word == nullptr || *word == 0) return kNothing;
+  if ((*word & kAlone) != 0) return (address & (kBlockBytes - 1)) == 0 ? *word & ~kAlone : kNothing;
+  const AllocEntry* entry = RecordOf(*word)->Find(address);
+  return entry == nullptr ? kNothing : entry->value;
+}
+
 bool AllocTable::Find(std::uint64_t address, Allocation* allocation) {
   Shard& shard = ShardOf(address);
-  if (address == 0 || (address & 1) != 0 || !shard.lock.Lock()) return false;
-  const Entry* entry = Lookup(shard, address);
-  if (entry != nullptr) *allocation = Unpack(entry->value);
+  if (address == 0 || !shard.lock.Lock()) return false;
+  const std::uint64_t value = Peek(shard, address);
   shard.lock.Unlock();
-  return entry != nullptr;
+  if (value == kNothing) return false;
+  *allocation = Unpack(value);
+  return true;
 }
 
 bool AllocTable::MayShare(std::uint64_t bytes) {
@@ -250,35 +301,63 @@ bool AllocTable::MayShare(std::uint64_t bytes) {
   return false;
 }
 
+template <typename Visit>
+bool AllocTable::ForEach(Shard& shard, Visit&& visit) {
+  for (std::uint64_t c = 0; shard.mask != 0 && c <= shard.mask; ++c) {
+    const Chunk& chunk = shard.chunks[c];
+    if (chunk.key == 0) continue;
+    for (std::uint64_t b = 0; b <= kChunkMask; ++b) {
+      const std::uint64_t block = (chunk.key - 1) << kChunkShift | b;
+      if (chunk.words[b] != 0 && !visit(block, &chunk.words[b])) return false;
+    }
+  }
+  return true;
+}
+
+std::uint32_t AllocTable::TakeSome(Shard& shard, std::uint32_t owner, std::uint32_t kinds,
+                                   Gone* gone, std::uint32_t most) {
+  std::uint32_t count = 0;
+  const auto wanted = [&](std::uint64_t value) {
+    const Allocation a = Unpack(value);
+    return a.owner == owner && (kinds >> static_cast<std::uint32_t>(a.kind) & 1) != 0;
+  };
+  ForEach(shard, [&](std::uint64_t block, BlockWord* word) {
+    if ((*word & kAlone) != 0) {
+      if (!wanted(*word & ~kAlone)) return true;
+      gone[count++] = {block << kBlockShift, Unpack(*word & ~kAlone)};
+      *word = 0;
+      return count < most;
+    }
+    BlockRecord* record = RecordOf(*word);
+    for (AllocEntry* entry = record->begin(); entry < record->end() && count < most;) {
+      if (entry->address == 0 || !wanted(entry->value)) {
+        ++entry;
+        continue;
+      }
+      gone[count++] = {entry->address, Unpack(entry->value)};
+      record->Erase(entry);  // the gap may have been filled from behind: look at it again
+    }
+    Settle(shard, word, record);
+    return count < most;
+  });
+  shard.live -= count;
+  return count;
+}
+
 void AllocTable::TakeAll(std::uint32_t owner, std::uint32_t kinds,
                          void (*gone)(void* context, const Allocation&, std::uint64_t bytes),
                          void* context) {
+  // A few at a time, so that no lock is held for long and none across the callback.
+  constexpr std::uint32_t kBatch = 64;
+  Gone batch[kBatch];
   for (Shard& shard : shards_) {
-    for (;;) {
-      // A few at a time, so that no lock is held for long and none across the callback.
-      struct {
-        std::uint64_t address;
-        Allocation allocation;
-      } batch[32];
-      std::uint32_t count = 0;
+    for (std::uint32_t count = kBatch; count == kBatch;) {
       if (!shard.lock.Lock()) break;
-      for (std::uint64_t i = 0; shard.mask != 0 && i <= shard.mask && count < 32; ++i) {
-        Entry& entry = shard.entries[i];
-        if (entry.key == 0 || (entry.key & 1) != 0) continue;
-        const Allocation allocation = Unpack(entry.value);
-        if (allocation.owner != owner ||
-            (kinds >> static_cast<std::uint32_t>(allocation.kind) & 1) == 0)
-          continue;
-        batch[count].address = entry.key;
-        batch[count++].allocation = allocation;
-        Erase(shard, &entry);
-        --i;  // the gap may have been filled from behind
-      }
+      count = TakeSome(shard, owner, kinds, batch, kBatch);
       shard.lock.Unlock();
-      for (std::uint32_t k = 0; k < count; ++k) {
-        gone(context, batch[k].allocation, CloseBlocks(batch[k].address, batch[k].allocation));
+      for (std::uint32_t i = 0; i < count; ++i) {
+        gone(context, batch[i].allocation, CloseBlocks(batch[i].address, batch[i].allocation));
       }
-      if (count < 32) break;
     }
   }
 }
@@ -287,7 +366,7 @@ std::uint64_t AllocTable::Live() {
   std::uint64_t live = 0;
   for (Shard& shard : shards_) {
     if (!shard.lock.Lock()) continue;
-    live += shard.filled - shard.partial_blocks;
+    live += shard.live;
     shard.lock.Unlock();
   }
   return live;
@@ -295,7 +374,7 @@ std::uint64_t AllocTable::Live() {
 
 void AllocTable::Reset() {
   for (Shard& shard : shards_) {
-    if (shard.mask != 0) os::Unmap(shard.entries, (std::uint64_t{shard.mask} + 1) * sizeof(Entry));
+    shard.arena.Reset();
     shard = Shard();
   }
 }
@@ -303,23 +382,32 @@ void AllocTable::Reset() {
 bool AllocTable::IsValid() {
   std::uint64_t users = 0, counted = 0;
   for (Shard& shard : shards_) {
-    std::uint32_t filled = 0, blocks = 0;
-    for (std::uint64_t i = 0; shard.mask != 0 && i <= shard.mask; ++i) {
-      const Entry& entry = shard.entries[i];
-      if (entry.key == 0) continue;
-      ++filled;
-      if (Lookup(shard, entry.key) != &entry) return false;
-      if ((entry.key & 1) != 0) {
-        ++blocks;
-        counted += entry.value;
-        if (entry.value == 0) return false;
-        continue;
+    std::uint64_t live = 0, blocks = 0;
+    const bool sound = ForEach(shard, [&](std::uint64_t block, BlockWord* word) {
+      const std::uint64_t start = block << kBlockShift;
+      if (&ShardOf(start) != &shard || WordOf(shard, start) != word) return false;
+      if ((*word & kAlone) != 0) {
+        const Extent extent = ExtentOf(start, Unpack(*word & ~kAlone));
+        users += extent.tail ? 1 : 0;
+        ++live;
+        return !extent.head;
       }
-      const Extent extent = ExtentOf(entry.key, Unpack(entry.value));
-      users += (extent.head ? 1 : 0) + (extent.tail ? 1 : 0);
-      if (&ShardOf(entry.key) != &shard) return false;
-    }
-    if (filled != shard.filled || blocks != shard.partial_blocks) return false;
+      BlockRecord* record = RecordOf(*word);
+      std::uint32_t filled = 0;
+      for (const AllocEntry& entry : *record) {
+        if (entry.address == 0) continue;
+        ++filled;
+        if (entry.address >> kBlockShift != block || record->Find(entry.address) != &entry)
+          return false;
+        const Extent extent = ExtentOf(entry.address, Unpack(entry.value));
+        users += (extent.head ? 1 : 0) + (extent.tail ? 1 : 0);
+      }
+      counted += record->users;
+      blocks += record->users != 0 ? 1 : 0;
+      live += filled;
+      return filled == record->filled && !record->Unused();
+    });
+    if (!sound || live != shard.live || blocks != shard.partial_blocks) return false;
   }
   return users == counted;
 }

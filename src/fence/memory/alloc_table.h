@@ -5,13 +5,18 @@
 // larger ones take whole blocks. So a block is charged once, however many allocations touch it, and
 // refunded with the last of them.
 //
-// Thread safety: every function from any thread. Allocations of one block lie in one shard, each
-// shard has a lock. Cost: O(1) in the number of live allocations; a shard that is half full
-// doubles, which stops that shard only. Invariants:
+// A shard keeps 8 bytes for each block, 64 blocks in a row; blocks that allocations share have a
+// record with their addresses. So neighbours on the card are neighbours in memory, and a call
+// touches two or three cache lines however many allocations live.
+//
+// Thread safety: every function from any thread. 64 neighbouring blocks lie in one shard, each
+// shard has a lock that is never held across a call out of here. Cost: O(1) in the number of live
+// allocations; a block's table that is 3/4 full doubles. Invariants:
 //   1. An address is in the table at most once. Inserting one that is there replaces it: the driver
-//      does not hand out live addresses, so the old one went with its context.
+//   does not hand out live addresses,
+//      so the old one went with its context.
 //   2. A block that is only partly covered by allocations has a count of them; fully covered blocks
-//      need none.
+//   need none.
 // Errors: what cannot be done for lack of memory or patience returns false; the caller undoes the
 // allocation.
 #pragma once
@@ -19,6 +24,8 @@
 #include <cstdint>
 
 #include "contract/slice_layout.h"
+#include "memory/arena.h"
+#include "memory/block_record.h"
 #include "memory/spin_lock.h"
 
 namespace tessera::fence {
@@ -76,33 +83,69 @@ class AllocTable {
   bool IsValid();
 
  private:
-  struct Entry {
-    std::uint64_t key;    // address, or block number * 2 + 1; 0 = empty
-    std::uint64_t value;  // packed Allocation, or the number of partial users
+  // What a shard knows of one block, in 8 bytes: nothing (0), one allocation that begins where the
+  // block begins and leaves no count (kAlone and the packed allocation), or the address of a
+  // BlockRecord.
+  using BlockWord = std::uint64_t;
+  static constexpr BlockWord kAlone = std::uint64_t{1} << 63;
+  static constexpr unsigned kChunkShift = 6;  // blocks of a chunk: 128 MiB
+  struct Chunk {
+    std::uint64_t key;  // number of the chunk + 1; 0 = none
+    BlockWord* words;   // 1 << kChunkShift of them
   };
   struct alignas(64) Shard {
     SpinLock lock;
-    std::uint32_t mask = 0;  // capacity - 1; 0 = no table yet
-    std::uint32_t filled = 0;
-    std::uint32_t partial_blocks = 0;
+    std::uint32_t mask = 0;   // places for chunks - 1; 0 = no table yet
+    Chunk* chunks = nullptr;  // open-addressed; a chunk stays for the life of the process
+    std::uint64_t live = 0;
     std::uint64_t partial_bytes = 0;
-    Entry* entries = nullptr;
+    std::uint32_t partial_blocks = 0;
+    std::uint32_t filled = 0;
+    Arena arena;
   };
   static constexpr std::uint32_t kShards = 16;
-  static constexpr std::uint32_t kFirstCapacity = 256;
+  static constexpr std::uint64_t kFirstChunks = 8;
+  static constexpr std::uint64_t kChunkMask = (std::uint64_t{1} << kChunkShift) - 1;
+  static constexpr std::uint64_t kNothing = UINT64_MAX;  // no packed allocation has bit 63
 
   static std::uint64_t Pack(const Allocation& allocation);
   static Allocation Unpack(std::uint64_t value);
-  static std::uint64_t BlockKey(std::uint64_t address) { return (address >> kBlockShift) << 1 | 1; }
-  static std::uint32_t Slot(std::uint64_t key, std::uint32_t mask);
-  Shard& ShardOf(std::uint64_t address);
-  static Entry* Lookup(Shard& shard, std::uint64_t key);
-  static bool Grow(Shard& shard);
-  static Entry* Add(Shard& shard, std::uint64_t key, std::uint64_t value);
-  static void Erase(Shard& shard, Entry* entry);
+  static std::uint64_t Mix(std::uint64_t chunk) { return chunk * 0x9e3779b97f4a7c15u; }
+  Shard& ShardOf(std::uint64_t address) {
+    return shards_[Mix(address >> (kBlockShift + kChunkShift)) >> 60];
+  }
+  static BlockRecord* RecordOf(BlockWord word) {
+    return word == 0 || (word & kAlone) != 0 ? nullptr : reinterpret_cast<BlockRecord*>(word);
+  }
+  // The word of the block that `address` lies in; nullptr if nothing in its chunk was ever known.
+  static BlockWord* WordOf(Shard& shard, std::uint64_t address);
+  // The same, made if need be; nullptr when there is no memory.
+  static BlockWord* MakeWord(Shard& shard, std::uint64_t address);
+  static bool GrowChunks(Shard& shard);
+  // Makes the word a record that says the same.
+  static BlockRecord* Promote(Shard& shard, BlockWord* word, std::uint64_t address);
+  // Gives a record back that says nothing any more.
+  static void Settle(Shard& shard, BlockWord* word, BlockRecord* record);
+  // Adds or replaces; `*old` is what was there. `head`: counts in its own block.
+  static bool Put(Shard& shard, std::uint64_t address, const Allocation& allocation, bool head,
+                  std::uint64_t* opened, bool* replaced, std::uint64_t* old);
+  // The packed allocation at the address, kNothing if there is none; TakeOut removes it.
+  static std::uint64_t Peek(Shard& shard, std::uint64_t address);
+  static std::uint64_t TakeOut(Shard& shard, std::uint64_t address);
   // One more, one fewer partial user of the block; the bytes that this opens or closes.
+  static std::uint64_t Open(Shard& shard, BlockRecord* record);
   static bool OpenBlock(Shard& shard, std::uint64_t address, std::uint64_t* opened);
   static std::uint64_t CloseBlock(Shard& shard, std::uint64_t address);
+  // Calls visit(block, word) for each block that is known, until it returns false.
+  template <typename Visit>
+  static bool ForEach(Shard& shard, Visit&& visit);
+  struct Gone {
+    std::uint64_t address;
+    Allocation allocation;
+  };
+  // Takes out up to `most` of the owner's allocations; fewer only if there are no more.
+  static std::uint32_t TakeSome(Shard& shard, std::uint32_t owner, std::uint32_t kinds, Gone* gone,
+                                std::uint32_t most);
 
   Shard shards_[kShards];
 };
