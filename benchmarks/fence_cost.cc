@@ -1,15 +1,20 @@
 // Measures in this process, with whatever driver and fence it finds, what one call costs. Run bare
-// and fenced in turn by benchmarks/fence.py, which takes the differences.
+// and fenced in turn by benchmarks/fence.py, which takes the differences. Modes, each printing
+// "NAME figure" lines:
 //
-//   fence_cost calls            "NAME nanoseconds" a line: median over 41 chunks of this thread's
-//                               CPU time per call
-//   fence_cost init             microseconds of the first cuInit + context + allocation; memory and
-//                               threads after it
+//   calls    ns of this thread's CPU time per call, median over 41 chunks of calls
+//   init     us of CPU time of the first cuInit; threads once there is an allocation
+//   memory   KiB at 0, 1,000, 50,000 live: private, of which written; shared
+//   limit    us from the store of a new limit to the call that shows it (fenced only)
+//   hold     a process with a context, until its standard input ends
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +26,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include "contract/slice_layout.h"
 
 namespace {
 
@@ -168,27 +175,93 @@ long Threads() {
   return count;
 }
 
-long PrivateKiB() {
+struct Kib {
+  long written = 0;  // private and dirty
+  long clean = 0;    // private: pages of files that no other process has mapped
+  long shared = 0;
+};
+
+Kib Memory() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   std::string word;
-  long sum = 0, value = 0;
+  Kib kib;
+  long value = 0;
   while (rollup >> word) {
-    if ((word == "Private_Clean:" || word == "Private_Dirty:") && rollup >> value) sum += value;
+    if (word == "Private_Dirty:" && rollup >> value) kib.written += value;
+    if (word == "Private_Clean:" && rollup >> value) kib.clean += value;
+    if ((word == "Shared_Clean:" || word == "Shared_Dirty:") && rollup >> value) {
+      kib.shared += value;
+    }
   }
-  return sum;
+  return kib;
+}
+
+bool MakeContext() {
+  CUcontext context = nullptr;
+  return cuInit(0) == CUDA_SUCCESS && cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS;
 }
 
 int Init() {
-  std::uint64_t begin = WallNs();
-  CUresult result = cuInit(0);
-  std::uint64_t initialised = WallNs();
-  CUcontext context = nullptr;
+  const std::uint64_t begin = CpuNs();
+  const CUresult result = cuInit(0);
+  const std::uint64_t initialised = CpuNs();
   CUdeviceptr pointer = 0;
-  if (result == CUDA_SUCCESS) result = cuCtxCreate_v2(&context, 0, 0);
-  if (result == CUDA_SUCCESS) result = cuMemAlloc_v2(&pointer, 4096);
-  if (result != CUDA_SUCCESS) return 1;
-  std::printf("cuInit_us %.1f\nthreads %ld\nprivate_kib %ld\n",
-              static_cast<double>(initialised - begin) / 1e3, Threads(), PrivateKiB());
+  if (result != CUDA_SUCCESS || !MakeContext() || cuMemAlloc_v2(&pointer, 4096) != CUDA_SUCCESS) {
+    return 1;
+  }
+  std::printf("cuInit_us %.1f\nthreads %ld\n", static_cast<double>(initialised - begin) / 1e3,
+              Threads());
+  return 0;
+}
+
+int MemoryAtLive() {
+  constexpr std::size_t kMost = 50000;
+  std::vector<CUdeviceptr> held(kMost);  // touched: its pages are there from the start
+  CUdeviceptr first = 0;
+  if (!MakeContext() || cuMemAlloc_v2(&first, 4096) != CUDA_SUCCESS) return 1;
+  Memory();
+  std::size_t live = 0;
+  for (const std::size_t wanted : {std::size_t{0}, std::size_t{1000}, kMost}) {
+    for (; live < wanted; ++live) {
+      if (cuMemAlloc_v2(&held[live], 4096) != CUDA_SUCCESS) return 1;
+    }
+    const Kib kib = Memory();
+    std::printf("live=%zu written %ld\nlive=%zu private %ld\nlive=%zu shared %ld\n", wanted,
+                kib.written, wanted, kib.written + kib.clean, wanted, kib.shared);
+  }
+  return 0;
+}
+
+int Limit() {
+  const std::string path = std::string(std::getenv("TESSERA_SLICE_DIR")) + "/policy";
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  void* map = ::mmap(nullptr, sizeof(tessera::contract::PolicyFile), PROT_READ | PROT_WRITE,
+                     MAP_SHARED, file, 0);
+  if (file < 0 || map == MAP_FAILED || !MakeContext()) return 1;
+  auto& limit = static_cast<tessera::contract::PolicyFile*>(map)->cards[0].limit_bytes;
+  const std::uint64_t was = limit;
+  std::vector<double> each;
+  for (std::uint64_t i = 0; i < 1001; ++i) {
+    const std::uint64_t wanted = was - (i % 2 + 1) * (std::uint64_t{64} << 20);
+    const std::uint64_t begin = WallNs();
+    __atomic_store_n(&limit, wanted, __ATOMIC_SEQ_CST);
+    std::size_t free = 0, total = 0;
+    while (total != wanted) cuMemGetInfo_v2(&free, &total);
+    each.push_back(static_cast<double>(WallNs() - begin));
+  }
+  __atomic_store_n(&limit, was, __ATOMIC_SEQ_CST);
+  std::nth_element(each.begin(), each.begin() + 500, each.end());
+  std::printf("limit_us %.3f\n", each[500] / 1e3);
+  return 0;
+}
+
+int Hold() {
+  CUdeviceptr pointer = 0;
+  if (!MakeContext() || cuMemAlloc_v2(&pointer, 4096) != CUDA_SUCCESS) return 1;
+  std::printf("ready 1\n");
+  std::fflush(stdout);
+  while (std::getchar() != EOF) {
+  }
   return 0;
 }
 
@@ -200,8 +273,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "fence_cost: %s\n", ::dlerror());
     return 1;
   }
-  if (argc == 2 && std::strcmp(argv[1], "calls") == 0) return Calls();
-  if (argc == 2 && std::strcmp(argv[1], "init") == 0) return Init();
-  std::fprintf(stderr, "usage: fence_cost calls | init\n");
+  constexpr struct {
+    const char* name;
+    int (*run)();
+  } kModes[] = {
+      {"calls", Calls}, {"init", Init}, {"memory", MemoryAtLive}, {"limit", Limit}, {"hold", Hold}};
+  for (const auto& mode : kModes) {
+    if (argc == 2 && std::strcmp(argv[1], mode.name) == 0) return mode.run();
+  }
+  std::fprintf(stderr, "usage: fence_cost calls | init | memory | limit | hold\n");
   return 2;
 }

@@ -14,11 +14,33 @@ namespace tessera::fence {
 
 using contract::Kind;
 
+namespace detail {
+inline contract::LedgerCard& Book(int card) {
+  return TheSlice().ledger.Card(static_cast<std::uint32_t>(card));
+}
+inline std::uint64_t Limit(int card) {
+  return TheSlice().policy.LimitBytes(static_cast<std::uint32_t>(card));
+}
+// Once more, after dead processes and idle pools are out of the books.
+bool ReserveAfterSweep(int card, Kind kind, std::uint64_t bytes);
+}  // namespace detail
+
 // False when the limit does not allow it, now that dead processes and idle pools are out of the
 // books. Counts no denial.
-bool Reserve(int card, Kind kind, std::uint64_t bytes);
+inline bool Reserve(int card, Kind kind, std::uint64_t bytes) {
+  if (card < 0) return false;
+  contract::SlotCard* slot = OwnSlot(static_cast<std::uint32_t>(card));
+  if (slot == nullptr) return false;
+  if (contract::Charge(detail::Book(card), *slot, kind, bytes, detail::Limit(card))) return true;
+  return detail::ReserveAfterSweep(card, kind, bytes);
+}
 // Undoes a Reserve, or gives back what was charged.
-void Refund(int card, Kind kind, std::uint64_t bytes);
+inline void Refund(int card, Kind kind, std::uint64_t bytes) {
+  if (card < 0 || bytes == 0) return;
+  if (contract::SlotCard* slot = OwnSlot(static_cast<std::uint32_t>(card)); slot != nullptr) {
+    contract::Release(detail::Book(card), *slot, kind, bytes);
+  }
+}
 // For what the driver has taken already.
 void ChargeTaken(int card, Kind kind, std::uint64_t bytes);
 // A request of the program that is refused.
@@ -33,7 +55,11 @@ Figures CardFigures(int card);
 // The same at this moment: after a sweep.
 Figures CardFiguresNow(int card);
 // Whether at least `bytes` more would be granted at this moment.
-bool IsFarFromLimit(int card, std::uint64_t bytes);
+inline bool IsFarFromLimit(int card, std::uint64_t bytes) {
+  const std::uint64_t used = contract::WordBytes(contract::LoadRelaxed(detail::Book(card).total));
+  const std::uint64_t limit = detail::Limit(card);
+  return used < limit && limit - used >= bytes;
+}
 // What this process holds as `kind`.
 std::uint64_t OwnBytes(int card, Kind kind);
 

@@ -13,6 +13,7 @@
 
 #include "contract/atomics.h"
 #include "contract/ledger_ops.h"
+#include "memory/graphs.h"
 #include "os/os.h"
 #include "real.h"
 #include "slice/slice.h"
@@ -136,6 +137,28 @@ TEST_F(GateTest, WrappersPassTheSameGate) {
   PassGate();
   Gate(0);
   PassGate();
+}
+
+// Last: a graph with memory is never forgotten.
+TEST_F(GateTest, ZGraphLaunchesAreFreeUntilAGraphHasMemory) {
+  real::cuGraphLaunch = [](CUgraphExec, CUstream) {
+    ++launches;
+    return CUDA_SUCCESS;
+  };
+  const auto exec = reinterpret_cast<CUgraphExec>(64), other = reinterpret_cast<CUgraphExec>(128);
+  EXPECT_EQ(cuGraphLaunch(other, nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(LaunchesAreFree());
+  Gate(1);
+  EXPECT_FALSE(LaunchesAreFree()) << "goes through a closed gate";
+  Heart(0);
+  EXPECT_EQ(cuGraphLaunch(other, nullptr), CUDA_SUCCESS);
+  Gate(0);
+  EXPECT_TRUE(LaunchesAreFree());
+  NoteExec(exec, {1, 1, 0});
+  EXPECT_FALSE(LaunchesAreFree()) << "graph memory would not be charged";
+  EXPECT_EQ(cuGraphLaunch(other, nullptr), CUDA_SUCCESS);
+  EXPECT_FALSE(LaunchesAreFree());
+  EXPECT_EQ(launches, 3);
 }
 
 }  // namespace

@@ -13,9 +13,14 @@ struct Extent {
   std::uint64_t whole;  // bytes of blocks that are covered in full
 };
 
-Extent ExtentOf(std::uint64_t address, const Allocation& allocation) {
+[[gnu::always_inline]] inline Extent ExtentOf(std::uint64_t address, const Allocation& allocation) {
   Extent e{};
   const std::uint64_t size = allocation.size;
+  const std::uint64_t within = address & (kBlockBytes - 1);
+  if (ChargedByBlocks(allocation.kind) && size != 0 && within + size < kBlockBytes) [[likely]] {
+    e.head = true;  // inside one block
+    return e;
+  }
   if (!ChargedByBlocks(allocation.kind)) {
     e.whole = allocation.kind == contract::Kind::kPool ? 0 : size;
     return e;
@@ -43,21 +48,9 @@ unsigned ChunksShift(std::uint64_t places) {
 
 }  // namespace
 
-std::uint64_t AllocTable::Pack(const Allocation& a) {
-  return a.size | std::uint64_t{a.owner} << 44 | std::uint64_t{a.card} << 56 |
-         static_cast<std::uint64_t>(a.kind) << 60;
-}
-
-Allocation AllocTable::Unpack(std::uint64_t value) {
-  Allocation a;
-  a.size = value & kMaxAllocation;
-  a.owner = static_cast<std::uint32_t>(value >> 44 & (kMaxOwners - 1));
-  a.card = static_cast<std::uint32_t>(value >> 56 & 15);
-  a.kind = static_cast<contract::Kind>(value >> 60 & 7);
-  return a;
-}
-
-AllocTable::BlockWord* AllocTable::WordOf(Shard& shard, std::uint64_t address) {
+// Inlined where every nanosecond counts: what follows runs in every allocation and free.
+[[gnu::always_inline]] inline AllocTable::BlockWord* AllocTable::WordOf(Shard& shard,
+                                                                        std::uint64_t address) {
   if (shard.mask == 0) return nullptr;
   const std::uint64_t chunk = address >> (kBlockShift + kChunkShift);
   for (auto i = static_cast<std::uint32_t>(Mix(chunk) >> 32) & shard.mask;;
@@ -68,8 +61,7 @@ AllocTable::BlockWord* AllocTable::WordOf(Shard& shard, std::uint64_t address) {
   }
 }
 
-AllocTable::BlockWord* AllocTable::MakeWord(Shard& shard, std::uint64_t address) {
-  if (BlockWord* word = WordOf(shard, address); word != nullptr) return word;
+AllocTable::BlockWord* AllocTable::AddChunk(Shard& shard, std::uint64_t address) {
   if (shard.filled >= shard.mask / 2 && !GrowChunks(shard)) return nullptr;
   auto* words = static_cast<BlockWord*>(shard.arena.Take(kChunkShift + 3));
   if (words == nullptr) return nullptr;
@@ -79,6 +71,12 @@ AllocTable::BlockWord* AllocTable::MakeWord(Shard& shard, std::uint64_t address)
   shard.chunks[at] = {chunk + 1, words};
   ++shard.filled;
   return &words[address >> kBlockShift & kChunkMask];
+}
+
+[[gnu::always_inline]] inline AllocTable::BlockWord* AllocTable::MakeWord(Shard& shard,
+                                                                          std::uint64_t address) {
+  BlockWord* word = WordOf(shard, address);
+  return word != nullptr ? word : AddChunk(shard, address);
 }
 
 bool AllocTable::GrowChunks(Shard& shard) {
@@ -99,8 +97,7 @@ bool AllocTable::GrowChunks(Shard& shard) {
   return true;
 }
 
-BlockRecord* AllocTable::Promote(Shard& shard, BlockWord* word, std::uint64_t address) {
-  if (BlockRecord* record = RecordOf(*word); record != nullptr) return record;
+BlockRecord* AllocTable::MakeRecord(Shard& shard, BlockWord* word, std::uint64_t address) {
   auto* record = static_cast<BlockRecord*>(shard.arena.Take(Arena::kLeastShift));
   if (record == nullptr) return nullptr;
   if (*word != 0) {
@@ -111,15 +108,27 @@ BlockRecord* AllocTable::Promote(Shard& shard, BlockWord* word, std::uint64_t ad
   return record;
 }
 
-void AllocTable::Settle(Shard& shard, BlockWord* word, BlockRecord* record) {
-  if (!record->Unused()) return;
+[[gnu::always_inline]] inline BlockRecord* AllocTable::Promote(Shard& shard, BlockWord* word,
+                                                               std::uint64_t address) {
+  BlockRecord* record = RecordOf(*word);
+  return record != nullptr ? record : MakeRecord(shard, word, address);
+}
+
+[[gnu::always_inline]] inline void AllocTable::Settle(Shard& shard, BlockWord* word,
+                                                      BlockRecord* record) {
+  if (record->Unused()) GiveRecord(shard, word, record);
+}
+
+void AllocTable::GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record) {
   record->Release(shard.arena);
   shard.arena.Give(record, Arena::kLeastShift);
   *word = 0;
 }
 
-bool AllocTable::Put(Shard& shard, std::uint64_t address, const Allocation& allocation, bool head,
-                     std::uint64_t* opened, bool* replaced, std::uint64_t* old) {
+[[gnu::always_inline]] inline bool AllocTable::Put(Shard& shard, std::uint64_t address,
+                                                   const Allocation& allocation, bool head,
+                                                   std::uint64_t* opened, bool* replaced,
+                                                   std::uint64_t* old) {
   *replaced = false;
   BlockWord* word = MakeWord(shard, address);
   if (word == nullptr) return false;
@@ -147,7 +156,7 @@ bool AllocTable::Put(Shard& shard, std::uint64_t address, const Allocation& allo
   return true;
 }
 
-std::uint64_t AllocTable::Open(Shard& shard, BlockRecord* record) {
+[[gnu::always_inline]] inline std::uint64_t AllocTable::Open(Shard& shard, BlockRecord* record) {
   if (record->users++ != 0) return 0;
   ++shard.partial_blocks;
   return kBlockBytes;
@@ -161,7 +170,8 @@ bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, std::uint64_t* o
   return true;
 }
 
-std::uint64_t AllocTable::CloseBlock(Shard& shard, std::uint64_t address) {
+[[gnu::always_inline]] inline std::uint64_t AllocTable::CloseBlock(Shard& shard,
+                                                                   std::uint64_t address) {
   BlockWord* word = WordOf(shard, address);
   BlockRecord* record = word == nullptr ? nullptr : RecordOf(*word);
   if (record == nullptr || record->users == 0 || --record->users != 0) return 0;
@@ -208,17 +218,8 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
   return done;
 }
 
-bool AllocTable::Take(std::uint64_t address, Allocation* allocation) {
-  Shard& shard = ShardOf(address);
-  if (address == 0 || !shard.lock.Lock()) return false;
-  const std::uint64_t value = TakeOut(shard, address);
-  shard.lock.Unlock();
-  if (value == kNothing) return false;
-  *allocation = Unpack(value);
-  return true;
-}
-
-std::uint64_t AllocTable::TakeOut(Shard& shard, std::uint64_t address) {
+[[gnu::always_inline]] inline std::uint64_t AllocTable::TakeOut(Shard& shard,
+                                                                std::uint64_t address) {
   BlockWord* word = WordOf(shard, address);
   if (word == nullptr || *word == 0) return kNothing;
   std::uint64_t value = *word;
@@ -236,6 +237,16 @@ std::uint64_t AllocTable::TakeOut(Shard& shard, std::uint64_t address) {
   }
   --shard.live;
   return value;
+}
+
+bool AllocTable::Take(std::uint64_t address, Allocation* allocation) {
+  Shard& shard = ShardOf(address);
+  if (address == 0 || !shard.lock.Lock()) return false;
+  const std::uint64_t value = TakeOut(shard, address);
+  shard.lock.Unlock();
+  if (value == kNothing) return false;
+  *allocation = Unpack(value);
+  return true;
 }
 
 bool AllocTable::PutBack(std::uint64_t address, const Allocation& allocation) {

@@ -108,8 +108,15 @@ class AllocTable {
   static constexpr std::uint64_t kChunkMask = (std::uint64_t{1} << kChunkShift) - 1;
   static constexpr std::uint64_t kNothing = UINT64_MAX;  // no packed allocation has bit 63
 
-  static std::uint64_t Pack(const Allocation& allocation);
-  static Allocation Unpack(std::uint64_t value);
+  static std::uint64_t Pack(const Allocation& a) {
+    return a.size | std::uint64_t{a.owner} << 44 | std::uint64_t{a.card} << 56 |
+           static_cast<std::uint64_t>(a.kind) << 60;
+  }
+  static Allocation Unpack(std::uint64_t value) {
+    return {value & kMaxAllocation, static_cast<std::uint32_t>(value >> 44 & (kMaxOwners - 1)),
+            static_cast<std::uint32_t>(value >> 56 & 15),
+            static_cast<contract::Kind>(value >> 60 & 7)};
+  }
   static std::uint64_t Mix(std::uint64_t chunk) { return chunk * 0x9e3779b97f4a7c15u; }
   Shard& ShardOf(std::uint64_t address) {
     return shards_[Mix(address >> (kBlockShift + kChunkShift)) >> 60];
@@ -121,11 +128,14 @@ class AllocTable {
   static BlockWord* WordOf(Shard& shard, std::uint64_t address);
   // The same, made if need be; nullptr when there is no memory.
   static BlockWord* MakeWord(Shard& shard, std::uint64_t address);
+  static BlockWord* AddChunk(Shard& shard, std::uint64_t address);
   static bool GrowChunks(Shard& shard);
   // Makes the word a record that says the same.
   static BlockRecord* Promote(Shard& shard, BlockWord* word, std::uint64_t address);
+  static BlockRecord* MakeRecord(Shard& shard, BlockWord* word, std::uint64_t address);
   // Gives a record back that says nothing any more.
   static void Settle(Shard& shard, BlockWord* word, BlockRecord* record);
+  static void GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record);
   // Adds or replaces; `*old` is what was there. `head`: counts in its own block.
   static bool Put(Shard& shard, std::uint64_t address, const Allocation& allocation, bool head,
                   std::uint64_t* opened, bool* replaced, std::uint64_t* old);

@@ -20,6 +20,7 @@ struct Record {
   std::int32_t attached;       // atomic
 };
 Record g_records[kRecords];
+std::uint32_t g_last = 0;  // atomic; record of the current context of the last call
 constexpr std::uint64_t kBeingMade = 1;
 constexpr std::uint32_t kLongestProbe = 64;
 
@@ -101,7 +102,15 @@ Place PlaceOf(CUcontext context) {
 Place CurrentPlace() {
   CUcontext context = nullptr;
   if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return {};
-  return PlaceOf(context);
+  // Mostly the context of the last call: its record is checked, not trusted.
+  const std::uint32_t last = __atomic_load_n(&g_last, __ATOMIC_RELAXED);
+  if (context != nullptr && __atomic_load_n(&g_records[last].key, __ATOMIC_ACQUIRE) ==
+                                reinterpret_cast<std::uint64_t>(context)) {
+    return {g_records[last].card, last, g_records[last].device};
+  }
+  const Place place = PlaceOf(context);
+  if (place.context != 0) __atomic_store_n(&g_last, place.context, __ATOMIC_RELAXED);
+  return place;
 }
 
 void AddContextBytes(std::uint32_t record, std::uint64_t bytes) {

@@ -1,4 +1,5 @@
-// Graphs that hold memory of their own. Others cost one load here.
+// Graphs that hold memory of their own. A launch in a process without any costs what a kernel
+// launch costs.
 #include "compute/gate.h"
 #include "memory/graphs.h"
 #include "memory/live.h"
@@ -22,8 +23,10 @@ CUresult MakeExec(CUgraphExec* out, CUgraph graph, Make&& make) {
   return result;
 }
 
-CUresult Launch(CUgraphExec exec, CUstream stream, CUresult (*launch)(CUgraphExec, CUstream)) {
+[[gnu::noinline, gnu::cold]] CUresult Launch(CUgraphExec exec, CUstream stream,
+                                             CUresult (*launch)(CUgraphExec, CUstream)) {
   PassGate();
+  FreeLaunches();
   if (!GraphMemorySeen()) return launch(exec, stream);
   return WithGraphMemory(exec, [&] { return launch(exec, stream); });
 }
@@ -68,9 +71,11 @@ CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
   return WithGraphMemory(exec, [&] { return real::cuGraphUpload_ptsz(exec, stream); });
 }
 CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  if (LaunchesAreFree()) return real::cuGraphLaunch(exec, stream);
   return Launch(exec, stream, real::cuGraphLaunch);
 }
 CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+  if (LaunchesAreFree()) return real::cuGraphLaunch_ptsz(exec, stream);
   return Launch(exec, stream, real::cuGraphLaunch_ptsz);
 }
 

@@ -1,11 +1,20 @@
 #include "memory/graphs.h"
 
+#include "compute/gate.h"
 #include "memory/flat_map.h"
 #include "memory/live.h"
 #include "memory/measured.h"
 #include "memory/spin_lock.h"
 
 namespace tessera::fence {
+namespace {
+
+constexpr std::uint32_t kAsk = 1;  // not 0: every launch looks
+
+}  // namespace
+
+constinit const std::uint32_t* detail::g_launch_word = &kAsk;
+
 namespace {
 
 constexpr int kDevices = 64;
@@ -92,7 +101,16 @@ void NoteExec(CUgraphExec exec, const GraphNeed& need) {
     g_execs.Insert(reinterpret_cast<std::uint64_t>(exec), need);
     g_lock.Unlock();
   }
-  __atomic_store_n(&g_seen, 1u, __ATOMIC_RELEASE);
+  std::atomic_ref(g_seen).store(1);
+  std::atomic_ref(detail::g_launch_word).store(&kAsk);
+}
+
+// Whichever of this and NoteExec comes last, launches are not free once a graph has memory.
+void FreeLaunches() {
+  if (GraphMemorySeen()) return;
+  std::atomic_ref word(detail::g_launch_word);
+  word.store(std::atomic_ref(tessera_gate_word).load(std::memory_order_relaxed));
+  if (std::atomic_ref(g_seen).load() != 0) word.store(&kAsk);
 }
 
 void ForgetExec(CUgraphExec exec) {

@@ -5,12 +5,19 @@
 // Thread safety: every function from any thread; no lock is held across a driver call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "memory/underway.h"
 #include "real.h"
 
 namespace tessera::fence {
+
+namespace detail {
+// The gate's word, once the gate knows it and as long as no graph has memory; a constant 1
+// otherwise.
+extern const std::uint32_t* g_launch_word;
+}  // namespace detail
 
 // Bytes that the allocation nodes of a graph may need at once (an upper bound), 0 where it has
 // none.
@@ -25,6 +32,15 @@ void NoteExec(CUgraphExec exec, const GraphNeed& need);
 void ForgetExec(CUgraphExec exec);
 // True once a graph with allocation nodes exists: until then a launch need not look further.
 bool GraphMemorySeen();
+// True while a launch may go straight to the driver: no graph has memory of its own and the gate is
+// open. One load of a pointer, one of the word that it points to.
+inline bool LaunchesAreFree() {
+  const std::uint32_t* word =
+      std::atomic_ref(detail::g_launch_word).load(std::memory_order_relaxed);
+  return __atomic_load_n(word, __ATOMIC_RELAXED) == 0;
+}
+// After a launch has passed the gate: later ones may be free.
+void FreeLaunches();
 bool FindExec(CUgraphExec exec, GraphNeed* need);
 // Makes the charge what the driver has reserved for graphs on the device.
 void SettleGraphs(CUdevice device);

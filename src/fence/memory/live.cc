@@ -1,21 +1,21 @@
 #include "memory/live.h"
 
 namespace tessera::fence {
-namespace {
 
+namespace detail {
 AllocTable g_live;
 AllocTable g_handles;
+}  // namespace detail
+
+namespace {
 
 void ResetTables() {
   // The parent's memory is the parent's to give back.
-  g_live.Reset();
-  g_handles.Reset();
+  LiveTable().Reset();
+  HandleTable().Reset();
 }
 
 }  // namespace
-
-AllocTable& LiveTable() { return g_live; }
-AllocTable& HandleTable() { return g_handles; }
 
 void ForgetTablesOnFork() { ResetOnFork(ResetTables); }
 

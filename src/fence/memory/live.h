@@ -9,11 +9,16 @@
 
 namespace tessera::fence {
 
-AllocTable& LiveTable();  // device addresses
+namespace detail {
+extern AllocTable g_live;
+extern AllocTable g_handles;
+}  // namespace detail
+
+inline AllocTable& LiveTable() { return detail::g_live; }  // device addresses
+// Arrays, mipmapped arrays, external memory, code: charged as a whole, by handle.
+inline AllocTable& HandleTable() { return detail::g_handles; }
 // Called before the first entry is made: a forked child forgets what is its parent's.
 void ForgetTablesOnFork();
-AllocTable&
-HandleTable();  // arrays, mipmapped arrays, external memory: charged as a whole, by handle
 
 // True when this process' calls are accounted. Attaches on first use.
 inline bool Fenced() { return AttachSlice() >= Mode::kFenced; }

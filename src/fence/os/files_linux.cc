@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "os/os.h"
+#include "os/system_call.h"
 
 namespace tessera::fence::os {
 namespace {
@@ -17,14 +18,15 @@ namespace {
 // one for all, with the old call as a fallback on kernels before 4.11.
 constexpr int kEmptyPath = 0x1000;  // AT_EMPTY_PATH
 
-int Result(long value) { return value < 0 ? -errno : static_cast<int>(value); }
+int Result(long value) { return static_cast<int>(value); }
 
 }  // namespace
 
 bool Describe(int descriptor, FileFacts* facts) {
   struct statx found;
   std::memset(&found, 0, sizeof found);
-  if (syscall(SYS_statx, descriptor, "", kEmptyPath, STATX_BASIC_STATS, &found) != 0) return false;
+  if (SystemCall(SYS_statx, descriptor, "", kEmptyPath, STATX_BASIC_STATS, &found) != 0)
+    return false;
   facts->regular = (found.stx_mode & 0170000) == 0100000;
   facts->owner = found.stx_uid;
   facts->mode = found.stx_mode & 07777;
@@ -36,14 +38,14 @@ bool Describe(int descriptor, FileFacts* facts) {
 
 int OpenNoFollow(const char* path) {
   return Result(
-      syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
+      SystemCall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
 }
 
 int CreateNew(const char* path, std::size_t bytes) {
-  const int descriptor = Result(syscall(SYS_openat, AT_FDCWD, path,
-                                        O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600));
+  const int descriptor = Result(SystemCall(
+      SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600));
   if (descriptor < 0) return descriptor;
-  if (const int done = Result(syscall(SYS_ftruncate, descriptor, static_cast<long>(bytes)));
+  if (const int done = Result(SystemCall(SYS_ftruncate, descriptor, static_cast<long>(bytes)));
       done < 0) {
     Close(descriptor);
     Remove(path);
@@ -53,10 +55,10 @@ int CreateNew(const char* path, std::size_t bytes) {
 }
 
 int Link(const char* from, const char* to) {
-  return Result(syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+  return Result(SystemCall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
-void Remove(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+void Remove(const char* path) { SystemCall(SYS_unlinkat, AT_FDCWD, path, 0); }
 
 namespace {
 
@@ -80,24 +82,24 @@ struct flock WriteLock(std::uint64_t offset) {
 // closed.
 int LockForLife(int descriptor, std::uint64_t offset) {
   struct flock lock = WriteLock(offset);
-  if (const int done = Result(syscall(SYS_fcntl, descriptor, kSetLock, &lock)); done < 0)
+  if (const int done = Result(SystemCall(SYS_fcntl, descriptor, kSetLock, &lock)); done < 0)
     return done;
   void* map = MapShared(descriptor, kPage, Access::kRead);
   if (map == nullptr) return -ENOMEM;
-  const int done = Result(syscall(SYS_madvise, map, kPage, kDontFork));
+  const int done = Result(SystemCall(SYS_madvise, map, kPage, kDontFork));
   if (done < 0) Unmap(map, kPage);
   return done;
 }
 
 int IsLocked(int descriptor, std::uint64_t offset) {
   struct flock lock = WriteLock(offset);
-  const int done = Result(syscall(SYS_fcntl, descriptor, kGetLock, &lock));
+  const int done = Result(SystemCall(SYS_fcntl, descriptor, kGetLock, &lock));
   return done < 0 ? done : lock.l_type != F_UNLCK;
 }
 
-std::uint32_t UserId() { return static_cast<std::uint32_t>(syscall(SYS_geteuid)); }
+std::uint32_t UserId() { return static_cast<std::uint32_t>(SystemCall(SYS_geteuid)); }
 
-bool ProcessExists(int pid) { return syscall(SYS_kill, pid, 0) == 0 || errno != ESRCH; }
+bool ProcessExists(int pid) { return SystemCall(SYS_kill, pid, 0) != -ESRCH; }
 
 std::uint64_t ImageRandom() {
   constexpr std::uint64_t kRandom = 25;  // AT_RANDOM

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "os/os.h"
+#include "os/system_call.h"
 
 namespace tessera::fence::os {
 namespace {
@@ -28,34 +28,33 @@ std::uint64_t ReadClock(clockid_t clock) {
   return static_cast<std::uint64_t>(now.tv_sec) * kSecond + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+void* Map(std::size_t bytes, int protection, int flags, int descriptor) {
+  const long result = SystemCall(SYS_mmap, 0L, bytes, protection, flags, descriptor, 0);
+  return result < 0 && result > -4096 ? nullptr : reinterpret_cast<void*>(result);
+}
+
 }  // namespace
 
 int Open(const char* path, Access access) {
   const int flags =
       (access == Access::kRead ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  const long result = syscall(SYS_openat, AT_FDCWD, path, flags, 0);
-  return result < 0 ? -errno : static_cast<int>(result);
+  return static_cast<int>(SystemCall(SYS_openat, AT_FDCWD, path, flags, 0));
 }
 
-void Close(int descriptor) { syscall(SYS_close, descriptor); }
+void Close(int descriptor) { SystemCall(SYS_close, descriptor); }
 
-long FileBytes(int descriptor) {
-  const long result = syscall(SYS_lseek, descriptor, 0L, SEEK_END);
-  return result < 0 ? -static_cast<long>(errno) : result;
-}
+long FileBytes(int descriptor) { return SystemCall(SYS_lseek, descriptor, 0L, SEEK_END); }
 
 void* MapShared(int descriptor, std::size_t bytes, Access access) {
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* data = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor, 0);
-  return data == MAP_FAILED ? nullptr : data;
+  return Map(bytes, protection, MAP_SHARED, descriptor);
 }
 
 void* MapPrivate(std::size_t bytes) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return data == MAP_FAILED ? nullptr : data;
+  return Map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 }
 
-void Unmap(void* data, std::size_t bytes) { munmap(data, bytes); }
+void Unmap(void* data, std::size_t bytes) { SystemCall(SYS_munmap, data, bytes); }
 
 long ReadFile(const char* path, std::span<char> buffer) {
   const int descriptor = Open(path, Access::kRead);
@@ -63,13 +62,12 @@ long ReadFile(const char* path, std::span<char> buffer) {
   std::size_t filled = 0;
   long result = 0;
   while (filled < buffer.size()) {
-    result = syscall(SYS_read, descriptor, buffer.data() + filled, buffer.size() - filled);
+    result = SystemCall(SYS_read, descriptor, buffer.data() + filled, buffer.size() - filled);
     if (result <= 0) break;
     filled += static_cast<std::size_t>(result);
   }
-  const int error = result < 0 ? errno : 0;
   Close(descriptor);
-  return error != 0 ? -error : static_cast<long>(filled);
+  return result < 0 ? result : static_cast<long>(filled);
 }
 
 std::uint64_t MonotonicNs() { return ReadClock(CLOCK_MONOTONIC); }
@@ -78,20 +76,18 @@ std::uint64_t RealtimeNs() { return ReadClock(CLOCK_REALTIME); }
 
 void SleepNs(std::uint64_t ns) {
   timespec left = ToTimespec(ns);
-  syscall(SYS_nanosleep, &left, nullptr);
+  SystemCall(SYS_nanosleep, &left);
 }
 
 void FutexWait(const std::uint32_t* word, std::uint32_t value, std::uint64_t timeout_ns) {
   timespec timeout = ToTimespec(timeout_ns);
-  syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, nullptr, 0);
+  SystemCall(SYS_futex, word, FUTEX_WAIT, value, &timeout);
 }
 
-void FutexWake(const std::uint32_t* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
-}
+void FutexWake(const std::uint32_t* word) { SystemCall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff); }
 
-int ProcessId() { return static_cast<int>(syscall(SYS_getpid)); }
-int ThreadId() { return static_cast<int>(syscall(SYS_gettid)); }
+int ProcessId() { return static_cast<int>(SystemCall(SYS_getpid)); }
+int ThreadId() { return static_cast<int>(SystemCall(SYS_gettid)); }
 
 const char* Environment(const char* name) { return secure_getenv(name); }
 
@@ -108,7 +104,7 @@ void Complain(std::initializer_list<std::string_view> parts) {
   append("tessera: ");
   for (std::string_view part : parts) append(part);
   line[used++] = '\n';
-  syscall(SYS_write, STDERR_FILENO, line, used);
+  SystemCall(SYS_write, STDERR_FILENO, line, used);
 }
 
 bool SpinMutex::TryLock() {

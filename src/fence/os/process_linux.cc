@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "os/os.h"
+#include "os/system_call.h"
 
 extern "C" {
 extern char** environ;
@@ -91,7 +92,7 @@ ProcessStat ReadProcessStat(int pid) {
 std::uint64_t PidNamespace() {
   char link[64];
   const long bytes =
-      syscall(SYS_readlinkat, -100 /* AT_FDCWD */, "/proc/self/ns/pid", link, sizeof link);
+      SystemCall(SYS_readlinkat, -100 /* AT_FDCWD */, "/proc/self/ns/pid", link, sizeof link);
   std::uint64_t inode = 0;  // "pid:[4026531836]"
   for (long i = 0; i < bytes; ++i) {
     if (link[i] >= '0' && link[i] <= '9')

@@ -11,13 +11,14 @@ namespace tessera::fence {
 
 namespace detail {
 Mode g_mode = Mode::kUnknown;
-}
+Slice g_slice;
+}  // namespace detail
 
 namespace {
 
 using contract::LayoutFault;
+using detail::g_slice;
 
-Slice g_slice;
 os::SpinMutex g_attach_lock;
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
@@ -114,8 +115,6 @@ Mode detail::AttachSlow() {
   g_attach_lock.Unlock();
   return mode;
 }
-
-const Slice& TheSlice() { return g_slice; }
 
 void RememberLedger(Slice& slice, std::string_view path, int descriptor) {
   os::FileFacts facts;

@@ -31,7 +31,10 @@ struct Slice {
 
 namespace detail {
 extern Mode g_mode;  // atomic
+extern Slice g_slice;
+extern contract::LedgerSlot* g_slot;  // atomic
 Mode AttachSlow();
+contract::LedgerSlot* ClaimSlot();
 }  // namespace detail
 
 inline Mode AttachSlice() {
@@ -41,15 +44,21 @@ inline Mode AttachSlice() {
 }
 
 // Meaningful once AttachSlice() has answered.
-const Slice& TheSlice();
+inline const Slice& TheSlice() { return detail::g_slice; }
 // Why the slice is refused, in one line: what, its value, what is legal. Empty in other modes.
 const char* SliceProblem();
 
 // This process' lines in the ledger for a card; nullptr when all slots are taken by the living
 // (counted there).
-contract::SlotCard* OwnSlot(std::uint32_t card);
+inline contract::SlotCard* OwnSlot(std::uint32_t card) {
+  contract::LedgerSlot* slot = __atomic_load_n(&detail::g_slot, __ATOMIC_ACQUIRE);
+  if (slot == nullptr) slot = detail::ClaimSlot();
+  return slot == nullptr ? nullptr : &slot->cards[card];
+}
 // This process' slot as a whole, without claiming one; nullptr before the first charge.
-contract::LedgerSlot* OwnSlotOrNull();
+inline contract::LedgerSlot* OwnSlotOrNull() {
+  return __atomic_load_n(&detail::g_slot, __ATOMIC_ACQUIRE);
+}
 
 // Looks for dead processes and takes them out of the books. `every_ns` 0: now; otherwise only if
 // nobody did for so long.

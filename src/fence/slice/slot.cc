@@ -11,14 +11,20 @@
 #include "slice/slice.h"
 
 namespace tessera::fence {
+
+namespace detail {
+contract::LedgerSlot* g_slot = nullptr;
+}
+
 namespace {
+
+using detail::g_slot;
 
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 constexpr std::size_t kMaxResets = 12;
 
 os::SpinMutex g_claim_lock;
-contract::LedgerSlot* g_slot = nullptr;  // atomic
-void (*g_resets[kMaxResets])();          // atomic
+void (*g_resets[kMaxResets])();  // atomic
 
 extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;  // made by the linker
 
@@ -143,7 +149,9 @@ bool LockIsGone(const contract::LedgerSlot& slot) {
   return gone;
 }
 
-contract::LedgerSlot* ClaimSlot() {
+}  // namespace
+
+contract::LedgerSlot* detail::ClaimSlot() {
   if (!g_claim_lock.LockFor(kPatienceNs)) return nullptr;
   contract::LedgerSlot* slot = __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE);
   if (slot == nullptr) {
@@ -166,16 +174,6 @@ contract::LedgerSlot* ClaimSlot() {
   g_claim_lock.Unlock();
   return slot;
 }
-
-}  // namespace
-
-contract::SlotCard* OwnSlot(std::uint32_t card) {
-  contract::LedgerSlot* slot = __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE);
-  if (slot == nullptr) slot = ClaimSlot();
-  return slot == nullptr ? nullptr : &slot->cards[card];
-}
-
-contract::LedgerSlot* OwnSlotOrNull() { return __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE); }
 
 bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner) {
   const Self& me = Me();
