@@ -1,6 +1,7 @@
 #include "slice/slice.h"
 
 #include <cerrno>
+#include <cstddef>
 
 #include "contract/names.h"
 #include "os/os.h"
@@ -24,6 +25,17 @@ constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
 void Problem(Text text, std::string_view file, const LayoutFault& fault) {
   text << file << ": " << fault.field << " is " << fault.value << ", legal is " << fault.legal;
+}
+
+// A first touch that reads maps sixteen pages of a file, one that writes a single page. Nothing is
+// changed: the header and the first slots are where every process looks.
+void TouchByWriting(void* ledger, long bytes) {
+  for (const std::size_t at :
+       {offsetof(contract::LedgerFile, header), offsetof(contract::LedgerFile, slots)}) {
+    if (ledger == nullptr || bytes < static_cast<long>(at + sizeof(std::uint64_t))) return;
+    contract::FetchAdd(*reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(ledger) + at),
+                       std::uint64_t{0});
+  }
 }
 
 // kUnknown: there is no policy in that directory.
@@ -67,6 +79,7 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
       ledger_bytes < 512
           ? nullptr
           : os::MapShared(ledger, static_cast<std::size_t>(ledger_bytes), os::Access::kReadWrite);
+  TouchByWriting(ledger_map, ledger_bytes);
   RememberLedger(slice, ledger_path, ledger);
   os::Close(ledger);
   const LayoutFault ledger_fault = contract::OpenLedger(
