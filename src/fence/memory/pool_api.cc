@@ -34,10 +34,11 @@ CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, c
   const std::uint64_t taken = RoundToBlocks(size);
   const bool granted = Reserve(card, Kind::kPool, taken);
   if (!granted && !PoolIdle(record, size)) return Refuse(card, size);
+  if (granted) PoolPromised(record, taken);
   CUdeviceptr pointer = 0;
   const CUresult result = allocate(&pointer);
   if (result != CUDA_SUCCESS) {
-    if (granted) Refund(card, Kind::kPool, taken);
+    if (granted) PoolWithdrawn(record, taken);
     return result;
   }
   Allocation entry, stale;
@@ -124,8 +125,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props
   const CUresult result = real::cuMemPoolCreate(pool, props);
   if (result != CUDA_SUCCESS || !Fenced()) return result;
   if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-    const int card = CardOfDevice(props->location.id);
-    PoolRecord(*pool, card);
+    NoteNewPool(*pool, CardOfDevice(props->location.id));
   } else {
     NoteHostPool(*pool);
   }
@@ -134,8 +134,9 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props
 
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool) {
   const std::uint32_t record = Fenced() ? PoolRecord(pool, kUnknownCard) : 0;
+  const bool goes = PoolGoes(record);
   const CUresult result = real::cuMemPoolDestroy(pool);
-  if (result == CUDA_SUCCESS && record != 0) PoolDestroyed(record);
+  if (goes) result == CUDA_SUCCESS ? PoolDestroyed(record) : PoolStays(record);
   return result;
 }
 

@@ -4,28 +4,84 @@
 #include "memory/measured.h"
 #include "memory/own_usage.h"
 #include "memory/pool_alloc.h"
+#include "memory/spin_lock.h"
+#include "os/os.h"
 
 namespace tessera::fence {
 namespace {
 
-constexpr std::uint32_t kRecords = 1024;  // pools alive at once that are told apart
-constexpr std::uint64_t kBeingMade = 1;
-enum State : std::uint32_t { kCharged = 0, kNotCharged = 1, kDestroyed = 2 };
+constexpr std::uint32_t kRecords = 1024;                // pools alive at once that are told apart
+constexpr std::uint64_t kIdle = ~std::uint64_t{0};      // a record that may be used again
+constexpr std::uint64_t kNoHandle = ~std::uint64_t{1};  // its handle may be another pool's by now
+// Longer than the driver takes to trim a pool; then who destroys one waits no longer.
+constexpr std::uint64_t kPatienceNs = 5'000'000'000;
+// Destroyed: its last allocations are still there. Ended: they are gone.
+enum State : std::uint32_t { kCharged, kNotCharged, kGoing, kDestroyed, kEnded };
 
 struct Pool {
-  std::uint64_t key;  // atomic; the CUmemoryPool, 0 = free
-  std::int32_t card;
-  std::uint32_t state;  // atomic
-  std::uint32_t dirty;  // atomic; something was freed since the last reading
-  std::int64_t live;    // atomic; allocations not yet freed
+  std::uint64_t key;     // atomic; the CUmemoryPool, 0 = free
+  std::int32_t card;     // atomic
+  std::uint32_t state;   // atomic
+  std::uint32_t in_use;  // atomic; threads that are asking the driver about it unbidden
+  std::uint32_t dirty;   // atomic; something was freed since the last reading
+  std::int64_t live;     // atomic; allocations not yet freed
   Measured charge;
 };
 constinit Pool g_pools[kRecords] = {};
 std::uint32_t g_dirty = 0;  // atomic
+SpinLock g_making;
 
 void Reset() {
   for (Pool& pool : g_pools) pool = Pool();
   g_dirty = 0;
+  g_making = SpinLock();
+}
+
+int CardOf(const Pool& pool) { return __atomic_load_n(&pool.card, __ATOMIC_RELAXED); }
+
+// While one lives, the pool's handle is good: who destroys the pool waits for it.
+class Use {
+ public:
+  explicit Use(Pool& pool) : pool_(pool) {
+    __atomic_add_fetch(&pool_.in_use, 1u, __ATOMIC_SEQ_CST);
+    usable_ = __atomic_load_n(&pool_.state, __ATOMIC_SEQ_CST) == kCharged;
+  }
+  ~Use() { __atomic_sub_fetch(&pool_.in_use, 1u, __ATOMIC_RELEASE); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  explicit operator bool() const { return usable_; }
+
+ private:
+  Pool& pool_;
+  bool usable_;
+};
+
+// The last of a destroyed pool, once. `late`: allocations have outlived it, and what it still held
+// only the driver knew. False when there are some still.
+bool EndIfEmpty(Pool& pool, bool late) {
+  std::uint32_t state = kDestroyed;
+  if (__atomic_load_n(&pool.live, __ATOMIC_SEQ_CST) > 0 ||
+      !__atomic_compare_exchange_n(&pool.state, &state, static_cast<std::uint32_t>(kEnded), false,
+                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    return false;
+  const int card = CardOf(pool);
+  if (late && card >= 0) {
+    BeforeGivingBack(card);
+    MarkUnsettled(card);
+  }
+  pool.charge.FollowAlways(card, Kind::kPool, pool.charge.TakeNumber(), 0);
+  __atomic_store_n(&pool.key, kIdle, __ATOMIC_RELEASE);
+  return true;
+}
+
+// `from` has become kDestroyed: allocations may outlive the pool.
+void Retire(Pool& pool, State from) {
+  std::uint32_t state = from;
+  __atomic_store_n(&pool.key, kNoHandle, __ATOMIC_RELEASE);
+  if (__atomic_compare_exchange_n(&pool.state, &state, static_cast<std::uint32_t>(kDestroyed),
+                                  false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
+      !EndIfEmpty(pool, false) && CardOf(pool) >= 0)
+    MarkUnsettled(CardOf(pool));
 }
 
 std::uint32_t Lookup(std::uint64_t key) {
@@ -37,34 +93,36 @@ std::uint32_t Lookup(std::uint64_t key) {
   return 0;
 }
 
-// Records are never given up in the middle: a destroyed pool's record is renamed when its handle
-// comes back.
-std::uint32_t Make(std::uint64_t key, int card, State state) {
+// Under a lock, so that threads that discover a pool together make one record of it. `fresh`: the
+// driver has just handed the handle out, so a record that still bears it is of a pool that is gone.
+std::uint32_t Make(std::uint64_t key, int card, State state, bool fresh) {
   ResetOnFork(Reset);
-  for (std::uint32_t i = 1; i < kRecords; ++i) {
-    Pool& pool = g_pools[i];
-    std::uint64_t expected = 0;
-    if (__atomic_compare_exchange_n(&pool.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE)) {
-      pool.card = card;
-      pool.state = state;
-      __atomic_store_n(&pool.key, key, __ATOMIC_RELEASE);
-      return i;
-    }
-    if (expected == key) return i;
-    constexpr std::uint64_t kIdle = ~std::uint64_t{0};
-    expected = kIdle;
-    if (__atomic_compare_exchange_n(&pool.key, &expected, kBeingMade, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE)) {
-      pool.card = card;
-      __atomic_store_n(&pool.state, static_cast<std::uint32_t>(state), __ATOMIC_RELAXED);
-      __atomic_store_n(&pool.dirty, 0u, __ATOMIC_RELAXED);
-      __atomic_store_n(&pool.live, std::int64_t{0}, __ATOMIC_RELAXED);
-      __atomic_store_n(&pool.key, key, __ATOMIC_RELEASE);
-      return i;
-    }
+  if (!g_making.Lock()) return 0;
+  std::uint32_t record = Lookup(key);
+  const std::uint32_t former = fresh ? record : 0;
+  if (former != 0) {
+    __atomic_store_n(&g_pools[former].key, kNoHandle, __ATOMIC_RELEASE);
+    record = 0;
   }
-  return 0;
+  for (std::uint32_t i = 1; record == 0 && i < kRecords; ++i) {
+    Pool& pool = g_pools[i];
+    const std::uint64_t found = __atomic_load_n(&pool.key, __ATOMIC_ACQUIRE);
+    if (found != 0 && found != kIdle) continue;
+    __atomic_store_n(&pool.card, card, __ATOMIC_RELAXED);
+    __atomic_store_n(&pool.dirty, 0u, __ATOMIC_RELAXED);
+    __atomic_store_n(&pool.live, std::int64_t{0}, __ATOMIC_RELAXED);
+    __atomic_store_n(&pool.state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);
+    __atomic_store_n(&pool.key, key, __ATOMIC_RELEASE);
+    record = i;
+  }
+  g_making.Unlock();
+  // Its end was not seen here, or another thread is about to note it.
+  if (former != 0) Retire(g_pools[former], kCharged);
+  return record;
+}
+
+std::uint32_t StateOf(std::uint32_t record) {
+  return __atomic_load_n(&g_pools[record].state, __ATOMIC_ACQUIRE);
 }
 
 CUmemoryPool Handle(const Pool& pool) {
@@ -86,13 +144,13 @@ void MarkDirty(Pool& pool) {
     __atomic_store_n(&g_dirty, 1u, __ATOMIC_RELEASE);
 }
 
-void Settle(Pool& pool) {
-  if (__atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) != kCharged) return;
+// The caller uses it.
+void SettleUsed(Pool& pool) {
   __atomic_store_n(&pool.dirty, 0u, __ATOMIC_RELAXED);
   const std::uint64_t number = pool.charge.TakeNumber();
   std::uint64_t reserved = 0;
   if (!Reserved(pool, &reserved)) return;
-  pool.charge.FollowAlways(pool.card, Kind::kPool, number, reserved);
+  pool.charge.FollowAlways(CardOf(pool), Kind::kPool, number, reserved);
   // What it holds in vain goes at a later synchronisation, once the work that was to use it is
   // done.
   cuuint64_t used = 0;
@@ -102,22 +160,27 @@ void Settle(Pool& pool) {
     MarkDirty(pool);
 }
 
+void Settle(Pool& pool) {
+  if (const Use use(pool); use) SettleUsed(pool);
+}
+
 template <typename Visit>
 void ForEach(Visit&& visit) {
   for (std::uint32_t i = 1; i < kRecords; ++i) {
     const std::uint64_t key = __atomic_load_n(&g_pools[i].key, __ATOMIC_ACQUIRE);
     if (key == 0) return;
-    if (key != kBeingMade && key != ~std::uint64_t{0}) visit(g_pools[i]);
+    if (key != kNoHandle && key != kIdle) visit(g_pools[i]);
   }
 }
 
 // Before a charge is refused: what pools hold in vain goes back to the card.
 void GiveBack(int card) {
   ForEach([card](Pool& pool) {
-    if (pool.card != card || __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) != kCharged) return;
-    if (pool.charge.charged() == 0) return;
+    if (CardOf(pool) != card || pool.charge.charged() == 0) return;
+    const Use use(pool);
+    if (!use) return;
     real::cuMemPoolTrimTo(Handle(pool), 0);
-    Settle(pool);
+    SettleUsed(pool);
   });
 }
 
@@ -126,7 +189,8 @@ void GiveBack(int card) {
 bool PoolsAgree(int card) {
   bool agree = true;
   ForEach([card, &agree](Pool& pool) {
-    if (pool.card != card || __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) != kCharged) return;
+    const Use use(pool);
+    if (CardOf(pool) != card || !use) return;
     std::uint64_t reserved = 0;
     if (Reserved(pool, &reserved) && reserved != pool.charge.charged()) agree = false;
   });
@@ -138,25 +202,37 @@ std::uint32_t PoolRecord(CUmemoryPool pool, int card) {
   if (key == 0) return 0;
   std::uint32_t record = Lookup(key);
   if (record == 0 && card >= 0) {
-    record = Make(key, card, kCharged);
+    record = Make(key, card, kCharged, false);
     OnPressure(GiveBack);
   }
-  return record != 0 && g_pools[record].state == kCharged ? record : 0;
+  return record != 0 && StateOf(record) == kCharged ? record : 0;
 }
 
+void NoteNewPool(CUmemoryPool pool, int card) {
+  if (card < 0) return;
+  Make(reinterpret_cast<std::uint64_t>(pool), card, kCharged, true);
+  OnPressure(GiveBack);
+}
 void NoteImportedPool(CUmemoryPool pool) {
-  Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged);
+  Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged, true);
 }
 void NoteHostPool(CUmemoryPool pool) {
-  Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged);
+  Make(reinterpret_cast<std::uint64_t>(pool), kForeignCard, kNotCharged, true);
 }
 
 bool IsUncharged(CUmemoryPool pool) {
   const std::uint32_t record = Lookup(reinterpret_cast<std::uint64_t>(pool));
-  return record != 0 && g_pools[record].state == kNotCharged;
+  return record != 0 && StateOf(record) == kNotCharged;
 }
 
-int PoolCard(std::uint32_t record) { return g_pools[record].card; }
+int PoolCard(std::uint32_t record) { return CardOf(g_pools[record]); }
+
+void PoolPromised(std::uint32_t record, std::uint64_t reserved) {
+  g_pools[record].charge.Promise(reserved);
+}
+void PoolWithdrawn(std::uint32_t record, std::uint64_t reserved) {
+  g_pools[record].charge.Withdraw(PoolCard(record), Kind::kPool, reserved);
+}
 
 bool PoolIdle(std::uint32_t record, std::uint64_t bytes) {
   cuuint64_t reserved = 0, used = 0;
@@ -173,30 +249,29 @@ bool PoolGrew(std::uint32_t record, std::uint64_t reserved_before) {
   const std::uint64_t number = pool.charge.TakeNumber();
   std::uint64_t reserved = 0;
   if (!Reserved(pool, &reserved)) {
-    Refund(pool.card, Kind::kPool, reserved_before);
+    PoolWithdrawn(record, reserved_before);
     return false;
   }
-  if (!pool.charge.Follow(pool.card, Kind::kPool, number, reserved, reserved_before)) return false;
+  if (!pool.charge.Follow(CardOf(pool), Kind::kPool, number, reserved, reserved_before))
+    return false;
   __atomic_fetch_add(&pool.live, std::int64_t{1}, __ATOMIC_RELAXED);
   return true;
 }
 
 void PoolUndone(std::uint32_t record) {
   Pool& pool = g_pools[record];
+  const Use use(pool);
+  if (!use) return;
   real::cuMemPoolTrimTo(Handle(pool), 0);
-  Settle(pool);
+  SettleUsed(pool);
 }
 
 void PoolFreed(std::uint32_t record) {
   if (record == 0) return;
   Pool& pool = g_pools[record];
-  const std::int64_t live = __atomic_sub_fetch(&pool.live, std::int64_t{1}, __ATOMIC_ACQ_REL);
-  if (__atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) == kDestroyed) {
-    if (live > 0) return;
-    BeforeGivingBack(pool.card);
-    MarkUnsettled(pool.card);
-    pool.charge.FollowAlways(pool.card, Kind::kPool, pool.charge.TakeNumber(), 0);
-    __atomic_store_n(&pool.key, ~std::uint64_t{0}, __ATOMIC_RELEASE);
+  __atomic_sub_fetch(&pool.live, std::int64_t{1}, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&pool.state, __ATOMIC_SEQ_CST) >= kDestroyed) {
+    EndIfEmpty(pool, true);
     return;
   }
   PoolMayShrink(record);
@@ -204,19 +279,26 @@ void PoolFreed(std::uint32_t record) {
 
 void PoolMayShrink(std::uint32_t record) { MarkDirty(g_pools[record]); }
 
-void PoolDestroyed(std::uint32_t record) {
+bool PoolGoes(std::uint32_t record) {
+  if (record == 0) return false;
   Pool& pool = g_pools[record];
-  __atomic_store_n(&pool.state, static_cast<std::uint32_t>(kDestroyed), __ATOMIC_RELEASE);
-  if (__atomic_load_n(&pool.live, __ATOMIC_ACQUIRE) > 0) {
-    // Its allocations outlive it; the handle's value may be given to another pool. What it still
-    // holds only the driver knows.
-    MarkUnsettled(pool.card);
-    __atomic_store_n(&pool.key, ~std::uint64_t{1}, __ATOMIC_RELEASE);
-    return;
-  }
-  pool.charge.FollowAlways(pool.card, Kind::kPool, pool.charge.TakeNumber(), 0);
-  __atomic_store_n(&pool.key, ~std::uint64_t{0}, __ATOMIC_RELEASE);
+  std::uint32_t state = kCharged;
+  if (!__atomic_compare_exchange_n(&pool.state, &state, static_cast<std::uint32_t>(kGoing), false,
+                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    return false;
+  const std::uint64_t deadline = os::MonotonicNs() + kPatienceNs;
+  while (__atomic_load_n(&pool.in_use, __ATOMIC_SEQ_CST) != 0 && os::MonotonicNs() < deadline)
+    os::SleepNs(20'000);
+  return true;
 }
+
+void PoolStays(std::uint32_t record) {
+  std::uint32_t state = kGoing;
+  __atomic_compare_exchange_n(&g_pools[record].state, &state, static_cast<std::uint32_t>(kCharged),
+                              false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+void PoolDestroyed(std::uint32_t record) { Retire(g_pools[record], kGoing); }
 
 void SettlePool(std::uint32_t record) { Settle(g_pools[record]); }
 
@@ -231,11 +313,12 @@ void SettleDirtyPools() {
 
 void SettlePoolsOf(int card) {
   ForEach([card](Pool& pool) {
-    if (pool.card != card || __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE) != kCharged) return;
+    const Use use(pool);
+    if (CardOf(pool) != card || !use) return;
     const std::uint64_t number = pool.charge.TakeNumber();
     std::uint64_t reserved = 0;
     if (!Reserved(pool, &reserved)) reserved = 0;
-    pool.charge.FollowAlways(pool.card, Kind::kPool, number, reserved);
+    pool.charge.FollowAlways(CardOf(pool), Kind::kPool, number, reserved);
   });
 }
 

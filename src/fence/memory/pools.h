@@ -13,6 +13,8 @@ namespace tessera::fence {
 // The record of a pool that is on a card of the slice; 0 for one that is not charged (host memory,
 // imported).
 std::uint32_t PoolRecord(CUmemoryPool pool, int card);
+// Pools that the driver has just made: whatever was known of their handles is over.
+void NoteNewPool(CUmemoryPool pool, int card);
 void NoteImportedPool(CUmemoryPool pool);
 void NoteHostPool(CUmemoryPool pool);
 // An allocation of the pool was freed: the pool may have given memory back, now or at the next

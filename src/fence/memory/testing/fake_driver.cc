@@ -86,6 +86,11 @@ struct Driver {
   std::uint64_t graph_bytes = 0;
   CUresult fail = CUDA_SUCCESS;
   int allocation_calls = 0;
+  int calls_on_the_dead = 0;
+  bool reuse_handles = false;
+  Context* last_ended = nullptr;
+  Pool* last_pool = nullptr;
+  std::function<void()> meanwhile[static_cast<int>(Call::kCalls)][2];  // before, after
 };
 
 Driver& D() {
@@ -96,6 +101,24 @@ Driver& D() {
 thread_local Context* t_current = nullptr;
 
 using Lock = std::lock_guard<std::recursive_mutex>;
+
+void RunOther(Call call, int when) {
+  std::function<void()> other;
+  {
+    Lock lock(D().mutex);
+    other.swap(D().meanwhile[static_cast<int>(call)][when]);
+  }
+  if (other) other();
+}
+
+// The driver's function with what other threads do around it.
+template <Call kCall, auto kFunction, typename... Arguments>
+CUresult Watched(Arguments... arguments) {
+  RunOther(kCall, 0);
+  const CUresult result = kFunction(arguments...);
+  RunOther(kCall, 1);
+  return result;
+}
 
 CUresult Failing() {
   ++D().allocation_calls;
@@ -138,6 +161,8 @@ std::uint64_t Give(Context* context, std::uint64_t size) {
   return base;
 }
 
+void EndPool(Pool* pool);
+
 void TakeBack(std::uint64_t address) {
   const Range range = D().ranges[address];
   D().ranges.erase(address);
@@ -147,8 +172,7 @@ void TakeBack(std::uint64_t address) {
     D().free_ranges.emplace(Blocks(range.size), address);
     if (pool->destroyed && pool->used == 0) {
       D().bytes[pool->card] -= pool->reserved;
-      D().pools.erase(pool);
-      delete pool;
+      EndPool(pool);
     }
     return;
   }
@@ -189,11 +213,21 @@ void EndContext(Context* context) {
   D().bytes[context->card] -= kContextBytes + context->heap - 8 * kMiB;
   context->alive = false;
   D().contexts.erase(context);
+  D().last_ended = context;
   if (t_current == context) t_current = nullptr;
 }
 
+void EndPool(Pool* pool) {
+  D().pools.erase(pool);
+  D().last_pool = pool;
+}
+
 Context* NewContext(int card) {
-  auto* context = new Context{card};
+  Context* context = nullptr;
+  if (D().reuse_handles) std::swap(context, D().last_ended);
+  if (context == nullptr) context = new Context();
+  *context = Context();
+  context->card = card;
   D().contexts.insert(context);
   D().bytes[card] += kContextBytes;
   return context;
@@ -237,6 +271,11 @@ CUresult DestroyContext(CUcontext context) {
   Lock lock(D().mutex);
   if (D().contexts.count(reinterpret_cast<Context*>(context)) == 0)
     return CUDA_ERROR_INVALID_CONTEXT;
+  for (int card = 0; card < kCards; ++card) {
+    if (D().primary_references[card] > 0 &&
+        reinterpret_cast<CUcontext>(D().primary[card]) == context)
+      return CUDA_ERROR_INVALID_CONTEXT;
+  }
   EndContext(reinterpret_cast<Context*>(context));
   return CUDA_SUCCESS;
 }
@@ -428,24 +467,34 @@ CUresult GetPool(CUmemoryPool* pool, CUdevice device) {
 }
 CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   Lock lock(D().mutex);
-  auto* made = new Pool{props->location.id, 0, 0, 0, false};
+  Pool* made = nullptr;
+  if (D().reuse_handles) std::swap(made, D().last_pool);
+  if (made == nullptr) made = new Pool();
+  *made = {props->location.id, 0, 0, 0, false};
   D().pools.insert(made);
   *pool = reinterpret_cast<CUmemoryPool>(made);
   return CUDA_SUCCESS;
 }
+// Whether the handle is a pool's; the real driver does not look.
+bool IsAlive(CUmemoryPool handle) {
+  auto* pool = reinterpret_cast<Pool*>(handle);
+  const bool alive = D().pools.count(pool) != 0 && !pool->destroyed;
+  if (!alive) ++D().calls_on_the_dead;
+  return alive;
+}
 CUresult PoolDestroy(CUmemoryPool handle) {
   Lock lock(D().mutex);
+  if (!IsAlive(handle)) return CUDA_ERROR_INVALID_VALUE;
   auto* pool = reinterpret_cast<Pool*>(handle);
+  if (pool == D().default_pools[pool->card]) return CUDA_ERROR_INVALID_VALUE;
   TrimPool(pool, 0);
   pool->destroyed = true;
-  if (pool->used == 0) {
-    D().pools.erase(pool);
-    delete pool;
-  }
+  if (pool->used == 0) EndPool(pool);
   return CUDA_SUCCESS;
 }
 CUresult PoolTrim(CUmemoryPool pool, std::size_t keep) {
   Lock lock(D().mutex);
+  if (!IsAlive(pool)) return CUDA_ERROR_INVALID_VALUE;
   TrimPool(reinterpret_cast<Pool*>(pool), keep);
   return CUDA_SUCCESS;
 }
@@ -458,8 +507,8 @@ CUresult PoolSet(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) 
 }
 CUresult PoolGet(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
   Lock lock(D().mutex);
+  if (!IsAlive(handle)) return CUDA_ERROR_INVALID_VALUE;
   auto* pool = reinterpret_cast<Pool*>(handle);
-  if (D().pools.count(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     *static_cast<cuuint64_t*>(value) = pool->reserved;
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) *static_cast<cuuint64_t*>(value) = pool->used;
@@ -622,27 +671,27 @@ void TakePlace() {
   real::cuDeviceGetCount = GetCount;
   real::cuCtxGetCurrent = GetCurrent;
   real::cuCtxSetCurrent = SetCurrent;
-  real::cuCtxGetDevice_v2 = GetDeviceOf;
-  real::cuCtxCreate_v4 = CreateContext;
+  real::cuCtxGetDevice_v2 = Watched<Call::kGetDevice, GetDeviceOf>;
+  real::cuCtxCreate_v4 = Watched<Call::kContextCreate, CreateContext>;
   real::cuCtxCreate_v2 = CreateContextV2;
-  real::cuCtxDestroy_v2 = DestroyContext;
-  real::cuDevicePrimaryCtxRetain = Retain;
-  real::cuDevicePrimaryCtxRelease_v2 = ReleaseRetained;
+  real::cuCtxDestroy_v2 = Watched<Call::kContextDestroy, DestroyContext>;
+  real::cuDevicePrimaryCtxRetain = Watched<Call::kRetain, Retain>;
+  real::cuDevicePrimaryCtxRelease_v2 = Watched<Call::kRelease, ReleaseRetained>;
   real::cuDevicePrimaryCtxGetState = GetState;
-  real::cuMemAlloc_v2 = MemAlloc;
+  real::cuMemAlloc_v2 = Watched<Call::kMemAlloc, MemAlloc>;
   real::cuMemAllocPitch_v2 = MemAllocPitch;
   real::cuMemAllocManaged = MemAllocManaged;
-  real::cuMemFree_v2 = MemFree;
+  real::cuMemFree_v2 = Watched<Call::kMemFree, MemFree>;
   real::cuMemGetInfo_v2 = GetInfo;
   real::cuDeviceTotalMem_v2 = TotalMem;
   real::cuDeviceGetMemPool = GetPool;
-  real::cuMemPoolCreate = PoolCreate;
-  real::cuMemPoolDestroy = PoolDestroy;
-  real::cuMemPoolTrimTo = PoolTrim;
+  real::cuMemPoolCreate = Watched<Call::kPoolCreate, PoolCreate>;
+  real::cuMemPoolDestroy = Watched<Call::kPoolDestroy, PoolDestroy>;
+  real::cuMemPoolTrimTo = Watched<Call::kPoolTrim, PoolTrim>;
   real::cuMemPoolSetAttribute = PoolSet;
   real::cuMemPoolGetAttribute = PoolGet;
-  real::cuMemAllocFromPoolAsync = AllocFromPool;
-  real::cuMemAllocAsync = AllocAsync;
+  real::cuMemAllocFromPoolAsync = Watched<Call::kPoolAlloc, AllocFromPool>;
+  real::cuMemAllocAsync = Watched<Call::kPoolAlloc, AllocAsync>;
   real::cuMemFreeAsync = FreeAsync;
   real::cuStreamIsCapturing = IsCapturing;
   real::cuCtxSynchronize = Synchronize;
@@ -652,7 +701,7 @@ void TakePlace() {
   real::cuMemMap = Map;
   real::cuMemUnmap = Unmap;
   real::cuMemRetainAllocationHandle = RetainHandle;
-  real::cuArrayCreate_v2 = CreateArray;
+  real::cuArrayCreate_v2 = Watched<Call::kCreateArray, CreateArray>;
   real::cuArrayDestroy = EndArray;
   real::cuArrayGetMemoryRequirements = ArrayRequirements;
   real::cuImportExternalMemory = Import;
@@ -776,6 +825,24 @@ void SetCodeBytes(std::uint64_t bytes) {
 int ModulesLoaded() {
   Lock lock(D().mutex);
   return D().modules;
+}
+int CallsOnTheDead() {
+  Lock lock(D().mutex);
+  return D().calls_on_the_dead;
+}
+void Before(Call call, std::function<void()> other) {
+  Lock lock(D().mutex);
+  D().meanwhile[static_cast<int>(call)][0] = std::move(other);
+}
+void After(Call call, std::function<void()> other) {
+  Lock lock(D().mutex);
+  D().meanwhile[static_cast<int>(call)][1] = std::move(other);
+}
+void ReuseHandles(bool reuse) {
+  Lock lock(D().mutex);
+  D().reuse_handles = reuse;
+  D().last_ended = nullptr;
+  D().last_pool = nullptr;
 }
 void SetLimit(int card, std::uint64_t bytes) {
   contract::Store(g_policy->cards[SliceCard(card)].limit_bytes, bytes);

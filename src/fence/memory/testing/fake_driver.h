@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "contract/ledger_ops.h"
@@ -27,6 +28,30 @@ std::uint64_t DriverBytes(int card);
 void FailNext(CUresult result);
 // How often the driver was asked to allocate.
 int AllocationCalls();
+// How often a call named a pool that is destroyed: nothing of the kind may reach the real driver.
+int CallsOnTheDead();
+
+// What another thread does while one is inside a driver call: the next call of the kind runs
+// `other`, once, before the driver begins or when it is done.
+enum class Call {
+  kMemAlloc,
+  kMemFree,
+  kPoolAlloc,
+  kPoolTrim,
+  kPoolCreate,
+  kPoolDestroy,
+  kCreateArray,
+  kGetDevice,
+  kRetain,
+  kRelease,
+  kContextCreate,
+  kContextDestroy,
+  kCalls
+};
+void Before(Call call, std::function<void()> other);
+void After(Call call, std::function<void()> other);
+// From now on a context or pool that ends leaves its handle to the next one, as real drivers may.
+void ReuseHandles(bool reuse);
 
 // What others hold on the card: seen in the card's free memory only.
 void SetNeighbourBytes(int card, std::uint64_t bytes);
