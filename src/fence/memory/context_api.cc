@@ -23,6 +23,12 @@ std::uint64_t MeasureContext(int card, CUcontext context, CUdevice device, const
   return bytes;
 }
 
+bool PrimaryIsActive(CUdevice device) {
+  unsigned flags = 0;
+  int active = 1;
+  return real::cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active != 0;
+}
+
 template <typename Make, typename Undo>
 CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& make, Undo&& undo) {
   const int card = CardOfDevice(device);
@@ -41,8 +47,12 @@ CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& ma
   if (ClaimContextCost(record)) {
     if (cost == 0) cost = MeasureContext(card, context, device, growth);
     if (!reserved.Keep(cost)) {
-      ForgetContext(record);
+      // A primary context may live on with what others hold in it.
+      const std::uint32_t gone = primary == Primary::kYes ? 0 : UnlinkContext(context);
+      UnclaimContextCost(record);
       undo(context);
+      ForgetContext(gone);
+      if (primary == Primary::kYes && !PrimaryIsActive(device)) ForgetPrimaryOf(device);
       return Refuse(card, cost);
     }
     AddContextBytes(record, cost);
@@ -56,11 +66,14 @@ CUresult MakeContext(CUcontext* out, CUdevice device, Primary primary, Make&& ma
 void Destroy(CUcontext context) { real::cuCtxDestroy_v2(context); }
 
 CUresult EndContext(CUcontext context, CUresult (*end)(CUcontext)) {
-  const std::uint32_t record = ContextRecord(context);
-  const int card = record == 0 ? kUnknownCard : PlaceOf(context).card;
+  const int card = ContextRecord(context) == 0 ? kUnknownCard : PlaceOf(context).card;
   Underway underway;
+  const std::uint32_t record = UnlinkContext(context);
   const CUresult result = end(context);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) {
+    RelinkContext(record, context);
+    return result;
+  }
   BeforeGivingBack(card);
   ForgetContext(record);
   underway.End();
@@ -78,19 +91,15 @@ void EndPrimary(CUdevice device) {
   if (card >= 0 && DriverFigureIsAtHand()) SettleOwn(card);
 }
 
-bool PrimaryIsActive(CUdevice device) {
-  unsigned flags = 0;
-  int active = 1;
-  return real::cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active != 0;
-}
-
 CUresult ReleasePrimary(CUdevice device, CUresult (*release)(CUdevice)) {
+  const PrimaryTurn turn(device);
   const CUresult result = release(device);
   if (result == CUDA_SUCCESS && Fenced() && !PrimaryIsActive(device)) EndPrimary(device);
   return result;
 }
 
 CUresult ResetPrimary(CUdevice device, CUresult (*reset)(CUdevice)) {
+  const PrimaryTurn turn(device);
   const CUresult result = reset(device);
   if (result == CUDA_SUCCESS && Fenced()) EndPrimary(device);
   return result;
@@ -151,18 +160,16 @@ CUresult CUDAAPI cuCtxAttach(CUcontext* context, unsigned int flags) {
 }
 CUresult CUDAAPI cuCtxDetach(CUcontext context) {
   const std::uint32_t record = Fenced() ? ContextRecord(context) : 0;
-  const int card = record == 0 ? kUnknownCard : PlaceOf(context).card;
-  const CUresult result = real::cuCtxDetach(context);
-  if (result == CUDA_SUCCESS && record != 0 && AddAttachment(record, -1) < 0) {
-    BeforeGivingBack(card);
-    ForgetContext(record);
-    MarkUnsettled(card);
-  }
+  if (record == 0) return real::cuCtxDetach(context);
+  const CUresult result = AddAttachment(record, -1) < 0 ? EndContext(context, real::cuCtxDetach)
+                                                        : real::cuCtxDetach(context);
+  if (result != CUDA_SUCCESS) AddAttachment(record, 1);
   return result;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!Fenced() || context == nullptr) return real::cuDevicePrimaryCtxRetain(context, device);
+  const PrimaryTurn turn(device);
   if (PrimaryIsActive(device) && PrimaryIsKnown(device))
     return real::cuDevicePrimaryCtxRetain(context, device);
   return MakeContext(

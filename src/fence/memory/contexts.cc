@@ -3,6 +3,8 @@
 #include "charge/charge.h"
 #include "memory/live.h"
 #include "memory/packed.h"
+#include "memory/spin_lock.h"
+#include "os/os.h"
 
 namespace tessera::fence {
 namespace {
@@ -10,19 +12,25 @@ namespace {
 constexpr std::uint32_t kRecords = 1024;  // a power of two, below kMaxOwners
 
 struct Record {
-  std::uint64_t
-      key;  // atomic; the CUcontext, 0 = free, kBeingMade while its other fields are written
+  std::uint64_t key;  // atomic; the CUcontext, 0 = free, or kLeaving
   std::int32_t card;
   std::int32_t device;
   std::uint64_t bytes;         // atomic
   std::uint32_t cost_claimed;  // atomic
   std::uint32_t own;           // atomic; made by cuCtxCreate, so not primary
   std::int32_t attached;       // atomic
+  std::uint32_t next;          // of the records that left together
 };
 Record g_records[kRecords];
 std::uint32_t g_last = 0;  // atomic; record of the current context of the last call
-constexpr std::uint64_t kBeingMade = 1;
+SpinLock g_making;
+// The driver is about to end the context: its handle may come back at any moment.
+constexpr std::uint64_t kLeaving = 1;
 constexpr std::uint32_t kLongestProbe = 64;
+constexpr int kDevices = 64;
+std::uint32_t g_turns[kDevices];  // atomic; 1 while a thread has its turn
+// Longer than any driver takes to make or end a context; then a thread goes without its turn.
+constexpr std::uint64_t kLongestTurnNs = 10'000'000'000;
 
 std::uint32_t Home(std::uint64_t key) {
   return static_cast<std::uint32_t>((key * 0x9e3779b97f4a7c15u) >> 40) & (kRecords - 1);
@@ -35,29 +43,40 @@ std::uint32_t Lookup(std::uint64_t key) {
   return 0;
 }
 
+// Under a lock, so that threads that discover a context together make one record of it.
 std::uint32_t Make(std::uint64_t key, int card, CUdevice device) {
-  for (std::uint32_t k = 0, i = Home(key); k < kLongestProbe; ++k, i = (i + 1) & (kRecords - 1)) {
+  if (!g_making.Lock()) return 0;
+  std::uint32_t record = Lookup(key);
+  for (std::uint32_t k = 0, i = Home(key); record == 0 && k < kLongestProbe;
+       ++k, i = (i + 1) & (kRecords - 1)) {
     Record& r = g_records[i];
-    std::uint64_t expected = 0;
-    if (i == 0 || !__atomic_compare_exchange_n(&r.key, &expected, kBeingMade, false,
-                                               __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-      continue;
-    }
-    r.card = card;
-    r.device = device;
+    if (i == 0 || __atomic_load_n(&r.key, __ATOMIC_ACQUIRE) != 0) continue;
+    __atomic_store_n(&r.card, card, __ATOMIC_RELAXED);
+    __atomic_store_n(&r.device, device, __ATOMIC_RELAXED);
     __atomic_store_n(&r.bytes, std::uint64_t{0}, __ATOMIC_RELAXED);
     __atomic_store_n(&r.cost_claimed, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&r.own, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&r.attached, 0, __ATOMIC_RELAXED);
+    r.next = 0;
     __atomic_store_n(&r.key, key, __ATOMIC_RELEASE);
-    return i;
+    record = i;
   }
-  return 0;
+  g_making.Unlock();
+  return record;
+}
+
+int CardOfRecord(std::uint32_t record) {
+  return __atomic_load_n(&g_records[record].card, __ATOMIC_RELAXED);
+}
+CUdevice DeviceOfRecord(std::uint32_t record) {
+  return __atomic_load_n(&g_records[record].device, __ATOMIC_RELAXED);
 }
 
 // A forked child has no context of its parent.
 void Reset() {
   for (Record& record : g_records) record = Record();
+  for (std::uint32_t& turn : g_turns) turn = 0;
+  g_making = SpinLock();
 }
 
 Place PlaceOfNew(CUcontext context) {
@@ -75,8 +94,6 @@ Place PlaceOfNew(CUcontext context) {
   place.device = device;
   place.card = CardOfDevice(device);
   if (place.card == kUnknownCard) return place;
-  // Two threads may both make a record: allocations of either are found, since both are forgotten
-  // with the context.
   place.context = Make(reinterpret_cast<std::uint64_t>(context), place.card, device);
   return place;
 }
@@ -96,7 +113,7 @@ Place PlaceOf(CUcontext context) {
   if (context == nullptr) return {};
   const std::uint32_t record = Lookup(reinterpret_cast<std::uint64_t>(context));
   if (record == 0) return PlaceOfNew(context);
-  return {g_records[record].card, record, g_records[record].device};
+  return {CardOfRecord(record), record, DeviceOfRecord(record)};
 }
 
 Place CurrentPlace() {
@@ -106,7 +123,7 @@ Place CurrentPlace() {
   const std::uint32_t last = __atomic_load_n(&g_last, __ATOMIC_RELAXED);
   if (context != nullptr && __atomic_load_n(&g_records[last].key, __ATOMIC_ACQUIRE) ==
                                 reinterpret_cast<std::uint64_t>(context)) {
-    return {g_records[last].card, last, g_records[last].device};
+    return {CardOfRecord(last), last, DeviceOfRecord(last)};
   }
   const Place place = PlaceOf(context);
   if (place.context != 0) __atomic_store_n(&g_last, place.context, __ATOMIC_RELAXED);
@@ -144,8 +161,15 @@ bool ClaimContextCost(std::uint32_t record) {
          __atomic_exchange_n(&g_records[record].cost_claimed, 1u, __ATOMIC_RELAXED) == 0;
 }
 
+void UnclaimContextCost(std::uint32_t record) {
+  if (record != 0) __atomic_store_n(&g_records[record].cost_claimed, 0u, __ATOMIC_RELAXED);
+}
+
 std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary) {
   const auto key = reinterpret_cast<std::uint64_t>(context);
+  // A context that was made just now has taken over the handle of one whose end was not seen, or is
+  // about to be noted.
+  if (!primary) ForgetContext(UnlinkContext(context));
   std::uint32_t record = Lookup(key);
   if (record == 0) {
     ResetOnFork(Reset);
@@ -158,9 +182,8 @@ std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary) {
 
 std::uint32_t PrimaryRecord(CUdevice device) {
   for (std::uint32_t i = 1; i < kRecords; ++i) {
-    if (__atomic_load_n(&g_records[i].key, __ATOMIC_ACQUIRE) > kBeingMade &&
-        g_records[i].device == device &&
-        __atomic_load_n(&g_records[i].own, __ATOMIC_RELAXED) == 0) {
+    if (__atomic_load_n(&g_records[i].key, __ATOMIC_ACQUIRE) > kLeaving &&
+        DeviceOfRecord(i) == device && __atomic_load_n(&g_records[i].own, __ATOMIC_RELAXED) == 0) {
       return i;
     }
   }
@@ -183,19 +206,60 @@ std::int32_t AddAttachment(std::uint32_t record, std::int32_t change) {
                      : __atomic_add_fetch(&g_records[record].attached, change, __ATOMIC_ACQ_REL);
 }
 
+std::uint32_t UnlinkContext(CUcontext context) {
+  if (context == nullptr) return 0;
+  const auto key = reinterpret_cast<std::uint64_t>(context);
+  std::uint32_t first = 0;
+  if (!g_making.Lock()) return 0;
+  // More than one only where another thread looked for it while its end failed.
+  for (std::uint32_t record = Lookup(key); record != 0; record = Lookup(key)) {
+    g_records[record].next = first;
+    __atomic_store_n(&g_records[record].key, kLeaving, __ATOMIC_RELEASE);
+    first = record;
+  }
+  g_making.Unlock();
+  return first;
+}
+
+void RelinkContext(std::uint32_t record, CUcontext context) {
+  while (record != 0) {
+    Record& r = g_records[record];
+    record = r.next;
+    r.next = 0;
+    __atomic_store_n(&r.key, reinterpret_cast<std::uint64_t>(context), __ATOMIC_RELEASE);
+  }
+}
+
 void ForgetContext(std::uint32_t record) {
-  if (record == 0) return;
-  const std::uint64_t key = __atomic_load_n(&g_records[record].key, __ATOMIC_ACQUIRE);
   // A record is used again only once nothing in the tables names it.
   while (record != 0) {
+    Record& r = g_records[record];
+    const int card = CardOfRecord(record);
     // Allocations from pools carry the number of their pool, which outlives contexts.
     LiveTable().TakeAll(record, ~(1u << static_cast<unsigned>(Kind::kPool)), RefundGone, nullptr);
     HandleTable().TakeAll(record, ~0u, RefundGone, nullptr);
-    Refund(g_records[record].card, Kind::kArray, UnpackAll(record));
-    Refund(g_records[record].card, Kind::kContext, TakeContextBytes(record, UINT64_MAX));
-    __atomic_store_n(&g_records[record].key, std::uint64_t{0}, __ATOMIC_RELEASE);
-    record = Lookup(key);
+    Refund(card, Kind::kArray, UnpackAll(record));
+    Refund(card, Kind::kContext, TakeContextBytes(record, UINT64_MAX));
+    record = r.next;
+    r.next = 0;
+    __atomic_store_n(&r.key, std::uint64_t{0}, __ATOMIC_RELEASE);
   }
+}
+
+PrimaryTurn::PrimaryTurn(CUdevice device) {
+  if (device < 0 || device >= kDevices) return;
+  ResetOnFork(Reset);
+  std::uint32_t& turn = g_turns[device];
+  const std::uint64_t deadline = os::MonotonicNs() + kLongestTurnNs;
+  while (__atomic_exchange_n(&turn, 1u, __ATOMIC_ACQUIRE) != 0) {
+    if (os::MonotonicNs() >= deadline) return;
+    os::SleepNs(100'000);
+  }
+  turn_ = &turn;
+}
+
+PrimaryTurn::~PrimaryTurn() {
+  if (turn_ != nullptr) __atomic_store_n(turn_, 0u, __ATOMIC_RELEASE);
 }
 
 }  // namespace tessera::fence

@@ -33,7 +33,10 @@ std::uint64_t TakeContextBytes(std::uint32_t record, std::uint64_t most);
 void CorrectContextBytes(std::uint32_t record, std::int64_t bytes);
 // True once for each context: the caller charges its creation.
 bool ClaimContextCost(std::uint32_t record);
-// A context that a call has just made, or handed out again. Its record.
+// The caller could not charge it.
+void UnclaimContextCost(std::uint32_t record);
+// A context that a call has just made or, where it is the primary one, handed out again. Its
+// record.
 std::uint32_t NoteContext(CUcontext context, CUdevice device, bool primary);
 // Contexts that no call seen here has made are primary ones (the runtime's private tables retain
 // them too).
@@ -42,7 +45,26 @@ bool PrimaryIsKnown(CUdevice device);
 void ForgetPrimaryOf(CUdevice device);
 // The old usage count beyond creation; the count after the change.
 std::int32_t AddAttachment(std::uint32_t record, std::int32_t change);
+// Before the driver ends a context: its handle leads nowhere any more, since another thread may be
+// given it before this one has noted the end. ForgetContext of the result once it is gone,
+// RelinkContext where the driver did not end it.
+std::uint32_t UnlinkContext(CUcontext context);
+void RelinkContext(std::uint32_t record, CUcontext context);
 // The context is gone: everything that it held is refunded. Its record may be used again.
 void ForgetContext(std::uint32_t record);
+
+// Calls that make, hand out or end the primary context of a device take turns, as they do in the
+// driver: what one has seen of the context is still so when it notes the outcome. The wait is
+// bounded.
+class PrimaryTurn {
+ public:
+  explicit PrimaryTurn(CUdevice device);
+  ~PrimaryTurn();
+  PrimaryTurn(const PrimaryTurn&) = delete;
+  PrimaryTurn& operator=(const PrimaryTurn&) = delete;
+
+ private:
+  std::uint32_t* turn_ = nullptr;
+};
 
 }  // namespace tessera::fence
