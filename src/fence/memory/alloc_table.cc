@@ -127,7 +127,7 @@ void AllocTable::GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record) 
 
 [[gnu::always_inline]] inline bool AllocTable::Put(Shard& shard, std::uint64_t address,
                                                    const Allocation& allocation, bool head,
-                                                   std::uint64_t* opened, bool* replaced,
+                                                   bool paid, std::uint64_t* opened, bool* replaced,
                                                    std::uint64_t* old) {
   *replaced = false;
   BlockWord* word = MakeWord(shard, address);
@@ -150,23 +150,26 @@ void AllocTable::GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record) 
   entry->value = Pack(allocation);
   if (!*replaced) ++shard.live;
   if (head) {
-    *opened += Open(shard, record);
+    *opened += Open(shard, record, paid);
     shard.partial_bytes += allocation.size;
   }
   return true;
 }
 
-[[gnu::always_inline]] inline std::uint64_t AllocTable::Open(Shard& shard, BlockRecord* record) {
-  if (record->users++ != 0) return 0;
-  ++shard.partial_blocks;
+[[gnu::always_inline]] inline std::uint64_t AllocTable::Open(Shard& shard, BlockRecord* record,
+                                                             bool paid) {
+  const bool shared = record->users++ != 0;
+  if (shared && record->unpaid == 0) return 0;
+  record->unpaid = paid ? 0 : 1;
+  if (!shared) ++shard.partial_blocks;
   return kBlockBytes;
 }
 
-bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, std::uint64_t* opened) {
+bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, bool paid, std::uint64_t* opened) {
   BlockWord* word = MakeWord(shard, address);
   BlockRecord* record = word == nullptr ? nullptr : Promote(shard, word, address);
   if (record == nullptr) return false;
-  *opened += Open(shard, record);
+  *opened += Open(shard, record, paid);
   return true;
 }
 
@@ -176,22 +179,51 @@ bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, std::uint64_t* o
   BlockRecord* record = word == nullptr ? nullptr : RecordOf(*word);
   if (record == nullptr || record->users == 0 || --record->users != 0) return 0;
   --shard.partial_blocks;
+  const std::uint64_t bytes = record->unpaid != 0 ? 0 : kBlockBytes;
+  record->unpaid = 0;
   Settle(shard, word, record);
-  return kBlockBytes;
+  return bytes;
 }
 
-bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std::uint64_t* opened,
-                        Allocation* stale, std::uint64_t* stale_bytes) {
+std::uint64_t AllocTable::UnpaidBlock(std::uint64_t address, bool pay) {
+  Shard& shard = ShardOf(address);
+  if (!shard.lock.Lock()) return 0;
+  BlockWord* word = WordOf(shard, address);
+  BlockRecord* record = word == nullptr ? nullptr : RecordOf(*word);
+  const bool unpaid = record != nullptr && record->unpaid != 0;
+  if (unpaid && pay) record->unpaid = 0;
+  shard.lock.Unlock();
+  return unpaid ? kBlockBytes : 0;
+}
+
+std::uint64_t AllocTable::Unpaid(std::uint64_t address, const Allocation& allocation) {
+  const Extent extent = ExtentOf(address, allocation);
+  return (extent.head ? UnpaidBlock(address, false) : 0) +
+         (extent.tail ? UnpaidBlock(extent.last << kBlockShift, false) : 0);
+}
+
+std::uint64_t AllocTable::Pay(std::uint64_t address, const Allocation& allocation) {
+  const Extent extent = ExtentOf(address, allocation);
+  return (extent.head ? UnpaidBlock(address, true) : 0) +
+         (extent.tail ? UnpaidBlock(extent.last << kBlockShift, true) : 0);
+}
+
+bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std::uint64_t covered,
+                        std::uint64_t* opened, std::uint64_t* unpaid, Allocation* stale,
+                        std::uint64_t* stale_bytes) {
   *opened = 0;
+  *unpaid = 0;
   *stale_bytes = 0;
   if (address == 0 || allocation.size > kMaxAllocation || allocation.owner >= kMaxOwners)
     return false;
   const Extent extent = ExtentOf(address, allocation);
   const std::uint64_t last = extent.last << kBlockShift;
+  const std::uint64_t partial = (extent.head ? kBlockBytes : 0) + (extent.tail ? kBlockBytes : 0);
+  const bool paid = covered >= partial && covered - partial >= extent.whole;
   if (extent.tail) {  // a block of another shard, perhaps
     Shard& other = ShardOf(last);
     if (!other.lock.Lock()) return false;
-    const bool done = OpenBlock(other, last, opened);
+    const bool done = OpenBlock(other, last, paid, opened);
     other.lock.Unlock();
     if (!done) return false;
   }
@@ -200,7 +232,7 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
   std::uint64_t old = 0;
   bool done = shard.lock.Lock();
   if (done) {
-    done = Put(shard, address, allocation, extent.head, opened, &replaced, &old);
+    done = Put(shard, address, allocation, extent.head, paid, opened, &replaced, &old);
     shard.lock.Unlock();
   }
   if (replaced) {
@@ -210,10 +242,15 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
   if (!done && extent.tail) {
     Shard& other = ShardOf(last);
     if (other.lock.Lock()) {
+      // What was paid in advance goes back: a block that is shared by now is unpaid again.
+      if (BlockWord* word = WordOf(other, last); *opened != 0 && word != nullptr) {
+        if (BlockRecord* record = RecordOf(*word); record != nullptr) record->unpaid = 1;
+      }
       CloseBlock(other, last);
       other.lock.Unlock();
     }
   }
+  if (!paid) *unpaid = *opened;
   if (done) *opened += extent.whole;
   return done;
 }
@@ -256,7 +293,7 @@ bool AllocTable::PutBack(std::uint64_t address, const Allocation& allocation) {
   bool replaced = false;
   bool done = false;
   if (Peek(shard, address) == kNothing)
-    done = Put(shard, address, allocation, false, &none, &replaced, &old);
+    done = Put(shard, address, allocation, false, true, &none, &replaced, &old);
   shard.lock.Unlock();
   return done;
 }

@@ -60,7 +60,22 @@ class AllocTable {
   // charged for. When it replaces an older entry, `*stale` is that one and `*stale_bytes` what its
   // blocks were charged (otherwise stale_bytes is 0).
   bool Insert(std::uint64_t address, const Allocation& allocation, std::uint64_t* opened,
-              Allocation* stale, std::uint64_t* stale_bytes);
+              Allocation* stale, std::uint64_t* stale_bytes) {
+    std::uint64_t unpaid = 0;
+    return Insert(address, allocation, UINT64_MAX, opened, &unpaid, stale, stale_bytes);
+  }
+  // The same where only `covered` bytes have been charged so far. If that may be too little, blocks
+  // that are opened stay marked as unpaid, and whoever comes to share one has to charge it as well:
+  // `*unpaid` of the `*opened` bytes are such blocks. The caller charges and calls Pay, or takes
+  // the allocation out again.
+  bool Insert(std::uint64_t address, const Allocation& allocation, std::uint64_t covered,
+              std::uint64_t* opened, std::uint64_t* unpaid, Allocation* stale,
+              std::uint64_t* stale_bytes);
+  // Bytes of the allocation's blocks that nobody has paid yet.
+  std::uint64_t Unpaid(std::uint64_t address, const Allocation& allocation);
+  // The same, and they are paid now: what the caller has charged beyond the result somebody else
+  // had charged before.
+  std::uint64_t Pay(std::uint64_t address, const Allocation& allocation);
   // Takes the allocation out before the driver frees it, so that another thread that is given the
   // same address finds it gone. Its blocks stay charged until CloseBlocks.
   bool Take(std::uint64_t address, Allocation* allocation);
@@ -138,14 +153,15 @@ class AllocTable {
   static void GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record);
   // Adds or replaces; `*old` is what was there. `head`: counts in its own block.
   static bool Put(Shard& shard, std::uint64_t address, const Allocation& allocation, bool head,
-                  std::uint64_t* opened, bool* replaced, std::uint64_t* old);
+                  bool paid, std::uint64_t* opened, bool* replaced, std::uint64_t* old);
   // The packed allocation at the address, kNothing if there is none; TakeOut removes it.
   static std::uint64_t Peek(Shard& shard, std::uint64_t address);
   static std::uint64_t TakeOut(Shard& shard, std::uint64_t address);
   // One more, one fewer partial user of the block; the bytes that this opens or closes.
-  static std::uint64_t Open(Shard& shard, BlockRecord* record);
-  static bool OpenBlock(Shard& shard, std::uint64_t address, std::uint64_t* opened);
+  static std::uint64_t Open(Shard& shard, BlockRecord* record, bool paid);
+  static bool OpenBlock(Shard& shard, std::uint64_t address, bool paid, std::uint64_t* opened);
   static std::uint64_t CloseBlock(Shard& shard, std::uint64_t address);
+  std::uint64_t UnpaidBlock(std::uint64_t address, bool pay);
   // Calls visit(block, word) for each block that is known, until it returns false.
   template <typename Visit>
   static bool ForEach(Shard& shard, Visit&& visit);

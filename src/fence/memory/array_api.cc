@@ -105,13 +105,17 @@ CUresult CreateArray(Handle* out, std::uint64_t bytes, Create&& create, Destroy&
   const auto key = reinterpret_cast<std::uint64_t>(made);
   if (HandleTable().Insert(key, entry, &opened, &stale, &stale_bytes)) {
     if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
-    const std::uint64_t growth = entry.kind == kPacked ? Pack(place.context, bytes) : opened;
-    if (reserved.Keep(growth)) {
+    std::uint64_t growth = opened;
+    bool fits = true;
+    if (entry.kind == kPacked) {
+      while (fits && !Pack(place.context, bytes, reserved.bytes(), &growth))
+        fits = reserved.Raise(growth);
+    }
+    if (fits && reserved.Keep(growth)) {
       if (entry.kind == kPacked) MarkUnsettled(place.card);
       *out = made;
       return CUDA_SUCCESS;
     }
-    if (entry.kind == kPacked) Unpack(place.context, bytes);
     HandleTable().Take(key, &entry);
   }
   destroy(made);

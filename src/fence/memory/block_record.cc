@@ -15,7 +15,7 @@ unsigned ShiftOf(std::uint32_t mask) {
 
 bool BlockRecord::Grow(Arena& arena) {
   const std::uint32_t capacity = mask == 0 ? kFirstCapacity : (mask + 1) * 2;
-  BlockRecord grown{users, filled, capacity - 1, 0, {}};
+  BlockRecord grown{users, filled, capacity - 1, unpaid, {}};
   grown.table = static_cast<AllocEntry*>(arena.Take(ShiftOf(grown.mask)));
   if (grown.table == nullptr) return false;
   for (const AllocEntry& entry : *this) {

@@ -23,7 +23,7 @@ struct BlockRecord {
   std::uint32_t users;   // allocations that cover the block in part
   std::uint32_t filled;  // allocations that begin in the block
   std::uint32_t mask;    // capacity of `table` - 1; 0: the entries are `few`
-  std::uint32_t unused;
+  std::uint32_t unpaid;  // 1: nobody has been charged for the block yet
   union {
     AllocEntry few[kInline];
     AllocEntry* table;

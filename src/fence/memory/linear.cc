@@ -33,16 +33,30 @@ bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind ki
   allocation.owner = place.context;
   allocation.card = static_cast<std::uint32_t>(place.card);
   allocation.kind = kind;
-  std::uint64_t opened = 0, stale_bytes = 0;
+  std::uint64_t opened = 0, unpaid = 0, stale_bytes = 0;
   Allocation stale;
-  if (!LiveTable().Insert(pointer, allocation, &opened, &stale, &stale_bytes)) return false;
+  if (!LiveTable().Insert(pointer, allocation, reserved.bytes(), &opened, &unpaid, &stale,
+                          &stale_bytes))
+    return false;
   if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
   if (size <= kShareLimit) {
     Guess(place.card, opened != 0);
     if (opened != 0) SmallBlockChanged(place.card, false);
   }
-  if (reserved.Keep(place.card, kind, opened)) return true;
-  if (LiveTable().Take(pointer, &allocation)) LiveTable().CloseBlocks(pointer, allocation);
+  for (;;) {
+    if (reserved.Keep(place.card, kind, opened)) {
+      if (unpaid != 0) Refund(place.card, kind, unpaid - LiveTable().Pay(pointer, allocation));
+      return true;
+    }
+    // Another thread that shares the block may have paid for it meanwhile.
+    const std::uint64_t still = unpaid == 0 ? 0 : LiveTable().Unpaid(pointer, allocation);
+    if (still >= unpaid) break;
+    opened -= unpaid - still;
+    unpaid = still;
+  }
+  // Of its blocks only those are refunded that another thread has paid for and left behind.
+  if (LiveTable().Take(pointer, &allocation))
+    Refund(place.card, kind, LiveTable().CloseBlocks(pointer, allocation) - (opened - unpaid));
   return false;
 }
 

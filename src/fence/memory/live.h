@@ -38,6 +38,13 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
   bool granted() const { return granted_; }
   std::uint64_t bytes() const { return bytes_; }
+  // Takes what is missing to `bytes`. False when that does not fit.
+  bool Raise(std::uint64_t bytes) {
+    if (bytes <= bytes_) return true;
+    if (!Reserve(card_, kind_, bytes - bytes_)) return false;
+    bytes_ = bytes;
+    return true;
+  }
   // Keeps `bytes` of it, gives back the rest or takes what is missing. False when that does not
   // fit.
   bool Keep(std::uint64_t bytes) { return Keep(card_, kind_, bytes); }

@@ -26,8 +26,16 @@ std::uint64_t PackedGrowth(std::uint32_t context, std::uint64_t bytes) {
   return RoundToBlocks(have + bytes) - RoundToBlocks(have);
 }
 
-std::uint64_t Pack(std::uint32_t context, std::uint64_t bytes) {
-  return Blocks(context, [bytes](std::uint64_t old) { return old + bytes; });
+bool Pack(std::uint32_t context, std::uint64_t bytes, std::uint64_t charged,
+          std::uint64_t* growth) {
+  std::uint64_t& place = g_bytes[context];
+  std::uint64_t old = __atomic_load_n(&place, __ATOMIC_RELAXED);
+  do {
+    *growth = RoundToBlocks(old + bytes) - RoundToBlocks(old);
+    if (*growth > charged) return false;
+  } while (!__atomic_compare_exchange_n(&place, &old, old + bytes, true, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED));
+  return true;
 }
 
 std::uint64_t Unpack(std::uint32_t context, std::uint64_t bytes) {
