@@ -5,6 +5,7 @@
 #include "memory/live.h"
 #include "memory/own_usage.h"
 #include "memory/packed.h"
+#include "memory/physical.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -122,14 +123,25 @@ CUresult CreateArray(Handle* out, std::uint64_t bytes, Create&& create, Destroy&
   return Refuse(place.card, bytes);
 }
 
+// What is mapped into it is let go with it.
+template <typename Handle>
+CUresult EndWithTiles(Handle handle, CUresult (*destroy)(Handle)) {
+  if (!AnyBindings()) return destroy(handle);
+  const auto owner = reinterpret_cast<std::uint64_t>(handle);
+  const std::uint64_t nobody = Disown(owner);
+  const CUresult result = destroy(handle);
+  result == CUDA_SUCCESS ? UnbindAll(nobody) : Reown(nobody, owner);
+  return result;
+}
+
 template <typename Handle>
 CUresult DestroyArray(Handle handle, CUresult (*destroy)(Handle)) {
   Allocation entry;
   const auto key = reinterpret_cast<std::uint64_t>(handle);
   if (!Fenced()) return destroy(handle);
   const Underway underway;
-  if (!HandleTable().Take(key, &entry)) return destroy(handle);
-  const CUresult result = destroy(handle);
+  if (!HandleTable().Take(key, &entry)) return EndWithTiles(handle, destroy);
+  const CUresult result = EndWithTiles(handle, destroy);
   if (result != CUDA_SUCCESS) {
     HandleTable().PutBack(key, entry);
   } else if (entry.kind == kPacked) {

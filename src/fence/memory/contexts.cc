@@ -3,6 +3,7 @@
 #include "charge/charge.h"
 #include "memory/live.h"
 #include "memory/packed.h"
+#include "memory/physical.h"
 #include "memory/spin_lock.h"
 #include "os/os.h"
 
@@ -238,6 +239,7 @@ void ForgetContext(std::uint32_t record) {
     // Allocations from pools carry the number of their pool, which outlives contexts.
     LiveTable().TakeAll(record, ~(1u << static_cast<unsigned>(Kind::kPool)), RefundGone, nullptr);
     HandleTable().TakeAll(record, ~0u, RefundGone, nullptr);
+    UnbindContext(record);
     Refund(card, Kind::kArray, UnpackAll(record));
     Refund(card, Kind::kContext, TakeContextBytes(record, UINT64_MAX));
     record = r.next;

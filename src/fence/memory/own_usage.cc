@@ -3,6 +3,7 @@
 #include "charge/charge.h"
 #include "memory/driver_figure.h"
 #include "memory/graphs.h"
+#include "memory/physical.h"
 #include "memory/pools.h"
 #include "os/os.h"
 #include "real.h"
@@ -101,6 +102,8 @@ Settled SettleOwn(int card) {
     SettleAllGraphs();
     if (!Look(card, Nvml::kLoad, &off, &said)) continue;
     result = said ? Settled::kExact : Settled::kUnknown;
+    if (said && off < 0)
+      off += static_cast<std::int64_t>(RefundOutstanding(card, static_cast<std::uint64_t>(-off)));
     if (said && off != 0)
       __atomic_fetch_add(&g_correction[card], Correct(card, off), __ATOMIC_ACQ_REL);
   }

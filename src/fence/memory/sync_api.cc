@@ -2,6 +2,7 @@
 // load where no pool is in use.
 #include "memory/graphs.h"
 #include "memory/own_usage.h"
+#include "memory/physical.h"
 #include "memory/pools.h"
 #include "real.h"
 
@@ -15,6 +16,12 @@ CUresult After(CUresult result) {
   return result;
 }
 
+// `stream` 0: the whole context.
+CUresult After(CUresult result, std::uint64_t stream) {
+  if (result == CUDA_SUCCESS && AnyUndone() && stream != 2) EndUndone(stream, stream == 0);
+  return After(result);
+}
+
 }  // namespace
 }  // namespace tessera::fence
 
@@ -22,18 +29,18 @@ using namespace tessera::fence;
 
 extern "C" {
 
-CUresult CUDAAPI cuCtxSynchronize() { return After(real::cuCtxSynchronize()); }
+CUresult CUDAAPI cuCtxSynchronize() { return After(real::cuCtxSynchronize(), 0); }
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext context) {
-  return After(real::cuCtxSynchronize_v2(context));
+  return After(real::cuCtxSynchronize_v2(context), 0);
 }
 CUresult CUDAAPI cuEventSynchronize(CUevent event) {
   return After(real::cuEventSynchronize(event));
 }
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
-  return After(real::cuStreamSynchronize(stream));
+  return After(real::cuStreamSynchronize(stream), StreamNumber(stream, 1));
 }
 CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream) {
-  return After(real::cuStreamSynchronize_ptsz(stream));
+  return After(real::cuStreamSynchronize_ptsz(stream), StreamNumber(stream, 2));
 }
 
 }  // extern "C"

@@ -1,9 +1,23 @@
 // cuMemCreate and its kin. A handle that is not known here (imported, host memory, multicast) goes
 // to the driver untouched.
 #include "memory/live.h"
+#include "memory/own_usage.h"
 #include "memory/physical.h"
 #include "memory/underway.h"
 #include "real.h"
+
+namespace tessera::fence {
+namespace {
+
+// Exported memory that lost its last reference here: the driver says whether it is gone.
+void SettleExports() {
+  for (int card = 0; card < static_cast<int>(contract::kMaxCards); ++card) {
+    if (AnyOutstanding(card)) SettleOwn(card);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fence
 
 using namespace tessera::fence;
 
@@ -35,7 +49,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
 
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
   if (!Fenced()) return real::cuMemRelease(handle);
-  const Underway underway;
+  Underway underway;
   const Released released = BeginRelease(handle);
   const CUresult result = real::cuMemRelease(handle);
   if (result == CUDA_SUCCESS) {
@@ -43,6 +57,8 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
   } else {
     UndoRelease(handle, released);
   }
+  underway.End();
+  SettleExports();
   return result;
 }
 
@@ -55,15 +71,32 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handl
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  if (!Fenced()) return real::cuMemMap(pointer, size, offset, handle, flags);
+  const std::uint32_t record = HoldPhysical(handle);
   const CUresult result = real::cuMemMap(pointer, size, offset, handle, flags);
-  if (result == CUDA_SUCCESS && Fenced()) MapPhysical(pointer, size, handle);
+  result == CUDA_SUCCESS ? MapPhysical(pointer, size, record) : LetGo(record);
   return result;
 }
 
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr pointer, size_t size) {
-  const Underway underway;
+  if (!Fenced()) return real::cuMemUnmap(pointer, size);
+  Underway underway;
+  const std::uint32_t token = BeginUnmap(pointer, size);
   const CUresult result = real::cuMemUnmap(pointer, size);
-  if (result == CUDA_SUCCESS && Fenced()) UnmapPhysical(pointer, size);
+  result == CUDA_SUCCESS ? EndUnmap(token) : UndoUnmap(token);
+  underway.End();
+  SettleExports();
+  return result;
+}
+
+CUresult CUDAAPI cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                              CUmemAllocationHandleType type,
+                                              unsigned long long flags) {
+  if (!Fenced()) return real::cuMemExportToShareableHandle(shareable, handle, type, flags);
+  const std::uint32_t record = HoldPhysical(handle);
+  const CUresult result = real::cuMemExportToShareableHandle(shareable, handle, type, flags);
+  if (result == CUDA_SUCCESS) NoteExport(record);
+  LetGo(record);
   return result;
 }
 

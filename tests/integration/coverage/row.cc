@@ -86,6 +86,13 @@ const std::vector<Excuse>& Excuses() {
       {"cuLibraryGetGlobal", "as cuLibraryGetModule"},
       {"cuLibraryGetManaged", "as cuLibraryGetModule"},
       {"cuKernelGetFunction", "as cuLibraryGetModule"},
+      {"cuMemMapArrayAsync",
+       "refers to memory that cuMemCreate has charged: src/fence/memory/physical_test.cc"},
+      {"cuMemMapArrayAsync_ptsz", "as cuMemMapArrayAsync"},
+      {"cuMulticastCreate", "as cuMemMapArrayAsync"},
+      {"cuMulticastBindMem", "as cuMemMapArrayAsync"},
+      {"cuMulticastBindAddr", "as cuMemMapArrayAsync"},
+      {"cuMulticastUnbind", "as cuMemMapArrayAsync"},
   };
   return excuses;
 }

@@ -88,6 +88,11 @@ struct Driver {
   int allocation_calls = 0;
   int calls_on_the_dead = 0;
   bool reuse_handles = false;
+  // Other references to physical memory: array and place, multicast object and offset, descriptors;
+  // imported handles by what they stand for.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> bindings;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> unbound_at_synchronisation;
+  std::map<std::uint64_t, std::uint64_t> imported;
   Context* last_ended = nullptr;
   Pool* last_pool = nullptr;
   std::function<void()> meanwhile[static_cast<int>(Call::kCalls)][2];  // before, after
@@ -197,6 +202,7 @@ void TrimPool(Pool* pool, std::uint64_t keep) {
   }
 }
 
+void EndBindingsOf(std::uint64_t owner);
 void EndContext(Context* context) {
   std::vector<std::uint64_t> owned;
   for (const auto& [address, range] : D().ranges) {
@@ -208,6 +214,7 @@ void EndContext(Context* context) {
     if (array->context != context) continue;
     D().bytes[context->card] -= Blocks(array->bytes);
     D().arrays.erase(array);
+    EndBindingsOf(reinterpret_cast<std::uint64_t>(array));
     delete array;
   }
   D().bytes[context->card] -= kContextBytes + context->heap - 8 * kMiB;
@@ -538,8 +545,11 @@ CUresult IsCapturing(CUstream, CUstreamCaptureStatus* status) {
   *status = CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
+void EndBinding(std::pair<std::uint64_t, std::uint64_t> key);
 CUresult Synchronize() {
   Lock lock(D().mutex);
+  for (const auto& key : D().unbound_at_synchronisation) EndBinding(key);
+  D().unbound_at_synchronisation.clear();
   for (Pool* pool : D().pools) {
     if (pool->reserved > pool->threshold) TrimPool(pool, pool->threshold);
   }
@@ -562,21 +572,106 @@ void DropPhysical(std::uint64_t handle) {
   if (p.card >= 0) D().bytes[p.card] -= p.size;
   D().physical.erase(handle);
 }
-CUresult ReleaseHandle(CUmemGenericAllocationHandle handle) {
+std::uint64_t Resolve(std::uint64_t handle) {
+  const auto found = D().imported.find(handle);
+  return found == D().imported.end() ? handle : found->second;
+}
+CUresult AddBinding(std::uint64_t owner, std::uint64_t place, std::uint64_t handle) {
+  const auto found = D().physical.find(Resolve(handle));
+  if (found == D().physical.end()) return CUDA_ERROR_INVALID_VALUE;
+  ++found->second.mappings;
+  D().bindings[{owner, place}] = found->first;
+  return CUDA_SUCCESS;
+}
+void EndBinding(std::pair<std::uint64_t, std::uint64_t> key) {
+  const auto found = D().bindings.find(key);
+  if (found == D().bindings.end()) return;
+  const std::uint64_t handle = found->second;
+  D().bindings.erase(found);
+  --D().physical[handle].mappings;
+  DropPhysical(handle);
+}
+void EndBindingsOf(std::uint64_t owner) {
+  for (auto it = D().bindings.lower_bound({owner, 0});
+       it != D().bindings.end() && it->first.first == owner;
+       it = D().bindings.lower_bound({owner, 0}))
+    EndBinding(it->first);
+}
+CUresult ReleaseHandle(CUmemGenericAllocationHandle value) {
   Lock lock(D().mutex);
+  const std::uint64_t handle = Resolve(value);
   const auto found = D().physical.find(handle);
   if (found == D().physical.end() || found->second.handles == 0) return CUDA_ERROR_INVALID_VALUE;
   --found->second.handles;
+  D().imported.erase(value);
+  if (found->second.card < 0 && found->second.handles == 0) EndBindingsOf(handle);
   DropPhysical(handle);
+  return CUDA_SUCCESS;
+}
+CUresult MapTiles(CUarrayMapInfo* list, unsigned count, CUstream) {
+  Lock lock(D().mutex);
+  for (unsigned i = 0; i < count; ++i) {
+    const auto owner = reinterpret_cast<std::uint64_t>(list[i].resource.array);
+    const std::uint64_t place = list[i].subresource.sparseLevel.offsetX;
+    if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_UNMAP) {
+      D().unbound_at_synchronisation.push_back({owner, place});
+    } else if (AddBinding(owner, place, list[i].memHandle.memHandle) != CUDA_SUCCESS) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+CUresult CreateMulticast(CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp*) {
+  Lock lock(D().mutex);
+  *handle = D().next_handle++;
+  D().physical[*handle] = {-1, 0, 1, 0};
+  return CUDA_SUCCESS;
+}
+CUresult BindMemory(CUmemGenericAllocationHandle object, std::size_t offset,
+                    CUmemGenericAllocationHandle memory, std::size_t, std::size_t,
+                    unsigned long long) {
+  Lock lock(D().mutex);
+  return AddBinding(object, offset, memory);
+}
+CUresult UnbindMemory(CUmemGenericAllocationHandle object, CUdevice, std::size_t offset,
+                      std::size_t) {
+  Lock lock(D().mutex);
+  if (D().bindings.count({object, offset}) == 0) return CUDA_ERROR_INVALID_VALUE;
+  EndBinding({object, offset});
+  return CUDA_SUCCESS;
+}
+// A descriptor is a number from the handles' row; it holds the memory as a binding does.
+CUresult Export(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                unsigned long long) {
+  Lock lock(D().mutex);
+  const std::uint64_t number = D().next_handle++;
+  *static_cast<int*>(shareable) = static_cast<int>(number);
+  return AddBinding(number, 0, handle);
+}
+CUresult ImportHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                      CUmemAllocationHandleType) {
+  Lock lock(D().mutex);
+  const auto found = D().bindings.find({reinterpret_cast<std::uint64_t>(shareable), 0});
+  if (found == D().bindings.end()) return CUDA_ERROR_INVALID_VALUE;
+  *handle = D().next_handle++;
+  D().imported[*handle] = found->second;
+  ++D().physical[found->second].handles;
+  return CUDA_SUCCESS;
+}
+CUresult CreateSparse(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR*) {
+  Lock lock(D().mutex);
+  auto* array = new Array{t_current, 0};
+  D().arrays.insert(array);
+  *handle = reinterpret_cast<CUarray>(array);
   return CUDA_SUCCESS;
 }
 CUresult Map(CUdeviceptr address, std::size_t size, std::size_t,
              CUmemGenericAllocationHandle handle, unsigned long long) {
   Lock lock(D().mutex);
-  const auto found = D().physical.find(handle);
+  const auto found = D().physical.find(Resolve(handle));
   if (found == D().physical.end()) return CUDA_ERROR_INVALID_VALUE;
   ++found->second.mappings;
-  D().mappings[address] = {size, handle};
+  D().mappings[address] = {size, found->first};
   return CUDA_SUCCESS;
 }
 CUresult Unmap(CUdeviceptr address, std::size_t size) {
@@ -616,6 +711,7 @@ CUresult EndArray(CUarray handle) {
   Lock lock(D().mutex);
   auto* array = reinterpret_cast<Array*>(handle);
   if (D().arrays.erase(array) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  EndBindingsOf(reinterpret_cast<std::uint64_t>(handle));
   D().bytes[array->context->card] -= Blocks(array->bytes);
   delete array;
   return CUDA_SUCCESS;
@@ -698,9 +794,16 @@ void TakePlace() {
   real::cuStreamSynchronize = SynchronizeStream;
   real::cuMemCreate = Create;
   real::cuMemRelease = ReleaseHandle;
-  real::cuMemMap = Map;
-  real::cuMemUnmap = Unmap;
+  real::cuMemMap = Watched<Call::kMap, Map>;
+  real::cuMemUnmap = Watched<Call::kUnmap, Unmap>;
   real::cuMemRetainAllocationHandle = RetainHandle;
+  real::cuMemMapArrayAsync = MapTiles;
+  real::cuMulticastCreate = CreateMulticast;
+  real::cuMulticastBindMem = BindMemory;
+  real::cuMulticastUnbind = UnbindMemory;
+  real::cuMemExportToShareableHandle = Export;
+  real::cuMemImportFromShareableHandle = ImportHandle;
+  real::cuArray3DCreate_v2 = CreateSparse;
   real::cuArrayCreate_v2 = Watched<Call::kCreateArray, CreateArray>;
   real::cuArrayDestroy = EndArray;
   real::cuArrayGetMemoryRequirements = ArrayRequirements;
@@ -825,6 +928,10 @@ void SetCodeBytes(std::uint64_t bytes) {
 int ModulesLoaded() {
   Lock lock(D().mutex);
   return D().modules;
+}
+void CloseExport(int descriptor) {
+  Lock lock(D().mutex);
+  EndBinding({static_cast<std::uint64_t>(descriptor), 0});
 }
 int CallsOnTheDead() {
   Lock lock(D().mutex);

@@ -46,12 +46,16 @@ enum class Call {
   kRelease,
   kContextCreate,
   kContextDestroy,
+  kMap,
+  kUnmap,
   kCalls
 };
 void Before(Call call, std::function<void()> other);
 void After(Call call, std::function<void()> other);
 // From now on a context or pool that ends leaves its handle to the next one, as real drivers may.
 void ReuseHandles(bool reuse);
+// Closes what cuMemExportToShareableHandle has given: a number that stands for a descriptor.
+void CloseExport(int descriptor);
 
 // What others hold on the card: seen in the card's free memory only.
 void SetNeighbourBytes(int card, std::uint64_t bytes);
