@@ -44,8 +44,10 @@ void WriteAssignment() {
   at[value.size()] = '\0';
 }
 
+// The thread that was inside the driver is not in the child: the environment is put back for it.
 void ForgetAfterFork() {
   lock = os::SpinMutex();
+  if (inside != 0) Swap()->~EnvironmentSwap();
   inside = 0;
 }
 
@@ -63,8 +65,9 @@ bool Enter() {
 }
 
 void Leave() {
-  while (!lock.LockFor(kPatienceNs)) {
-  }
+  // A thread that was stopped, or left by longjmp, may hold it for ever. The environment then keeps
+  // the slice's own cards.
+  if (!lock.LockFor(kPatienceNs)) return;
   if (--inside == 0) Swap()->~EnvironmentSwap();
   lock.Unlock();
 }
@@ -79,8 +82,8 @@ extern "C" CUresult CUDAAPI cuInit(unsigned int flags) {
     return fence::real::cuInit(flags);
   if (!fence::Enter()) {
     fence::os::Complain(
-        {"CUDA_VISIBLE_DEVICES cannot be set for the driver: the environment is too large or out "
-         "of memory"});
+        {"CUDA_VISIBLE_DEVICES cannot be set for the driver: out of memory, or another thread was "
+         "stopped inside cuInit"});
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   const CUresult result = fence::real::cuInit(flags);

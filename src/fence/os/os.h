@@ -102,10 +102,15 @@ bool OnFork(void (*child)());
 // changes its environment.
 const char* Environment(const char* name);
 
-// Replaces NAME=... by `assignment` ("NAME=value", must outlive the swap) in the environment by
-// exchanging the array of pointers; nothing of the program's own strings is changed. Destroying it
-// puts the former array back; where libc made a new array meanwhile (setenv), the former string
-// takes the place of `assignment` in that one.
+// All of the environment, "NAME=value", ended by nullptr; of set-uid processes too.
+const char* const* EnvironmentEntries();
+
+// Puts `assignment` ("NAME=value", must outlive the swap) in the place of NAME=... in the
+// environment, or behind its end where there is none; destroying it puts back what was there.
+// Nothing of the program's strings is changed.
+//
+// Thread safety: one swap at a time (the caller's lock). Other threads may read and change the
+// environment meanwhile: what they set or remove stays, this variable included.
 class EnvironmentSwap {
  public:
   EnvironmentSwap(std::string_view name, char* assignment);
@@ -115,12 +120,8 @@ class EnvironmentSwap {
   bool active() const { return active_; }
 
  private:
-  static constexpr std::size_t kMaxVariables = 8192;
-  char** former_ = nullptr;
   char* former_assignment_ = nullptr;
   char* assignment_ = nullptr;
-  char** mine_ = nullptr;
-  std::size_t bytes_ = 0;
   bool active_ = false;
 };
 

@@ -89,8 +89,6 @@ void FutexWake(const std::uint32_t* word) { SystemCall(SYS_futex, word, FUTEX_WA
 int ProcessId() { return static_cast<int>(SystemCall(SYS_getpid)); }
 int ThreadId() { return static_cast<int>(SystemCall(SYS_gettid)); }
 
-const char* Environment(const char* name) { return secure_getenv(name); }
-
 void Complain(std::initializer_list<std::string_view> parts) {
   char line[1024];
   std::size_t used = 0;

@@ -1,4 +1,4 @@
-// Identity of processes as the kernel tells it in /proc, fork and the environment.
+// Identity of processes as the kernel tells it in /proc, and fork.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,7 +10,6 @@
 #include "os/system_call.h"
 
 extern "C" {
-extern char** environ;
 // Absent in musl, where the fence stays inert.
 [[gnu::weak]] int __register_atfork(void (*)(), void (*)(), void (*)(), void*);
 }
@@ -121,48 +120,6 @@ bool OnFork(void (*child)()) {
   fork_functions[index] = child;
   if (index != 0) return true;
   return __register_atfork(nullptr, nullptr, RunForkFunctions, nullptr) == 0;
-}
-
-EnvironmentSwap::EnvironmentSwap(std::string_view name, char* assignment) {
-  if (environ == nullptr) return;
-  std::size_t count = 0;
-  while (environ[count] != nullptr && count < kMaxVariables) ++count;
-  if (count == kMaxVariables) return;
-  bytes_ = (count + 2) * sizeof(char*);
-  mine_ = static_cast<char**>(MapPrivate(bytes_));
-  if (mine_ == nullptr) return;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    char* text = environ[i];
-    const bool same = std::strncmp(text, name.data(), name.size()) == 0 && text[name.size()] == '=';
-    if (!same) {
-      mine_[kept++] = text;
-    } else if (former_assignment_ == nullptr) {
-      former_assignment_ = text;  // getenv finds the first
-    }
-  }
-  mine_[kept] = assignment;
-  assignment_ = assignment;
-  former_ = environ;
-  environ = mine_;
-  active_ = true;
-}
-
-EnvironmentSwap::~EnvironmentSwap() {
-  if (active_ && environ == mine_) {
-    environ = former_;
-  } else if (active_ && environ != nullptr) {
-    for (char** at = environ; *at != nullptr; ++at) {
-      if (*at != assignment_) continue;
-      if (former_assignment_ != nullptr) {
-        *at = former_assignment_;
-        break;
-      }
-      for (char** next = at; *next != nullptr; ++next) next[0] = next[1];
-      break;
-    }
-  }
-  if (mine_ != nullptr) Unmap(mine_, bytes_);
 }
 
 }  // namespace tessera::fence::os

@@ -43,10 +43,49 @@ bool Read(const Variable& variable, LimitValue (*parse)(std::string_view), const
     *value = parsed.value;
     return true;
   }
-  Text(slice.problem, sizeof slice.problem)
-      << std::string_view(variable.name) << "='" << std::string_view(variable.value)
-      << "': " << parsed.error << ", legal is " << legal;
+  Text(slice.problem, sizeof slice.problem) << (Text::Quoted{variable.name, variable.value}) << ": "
+                                            << parsed.error << ", legal is " << legal;
   return false;
+}
+
+bool IsCardIndex(std::string_view text) {
+  if (text.empty() || text.size() > 2 || (text.size() == 2 && text[0] == '0')) return false;
+  std::uint32_t index = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+    index = index * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  return index < contract::kMaxCards;
+}
+
+// A limit of a card that cannot be would be no limit at all. False after writing slice.problem.
+bool NamesAreLegal(Slice& slice) {
+  for (const char* const* entry = os::EnvironmentEntries(); *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    for (const std::string_view base : {std::string_view(contract::kEnvHamiMemoryLimit),
+                                        std::string_view(contract::kEnvHamiCoreLimit)}) {
+      if (!text.starts_with(base)) continue;
+      std::string_view index = text;
+      index.remove_prefix(base.size());
+      if (index.empty() || index[0] != '_') continue;
+      std::size_t end = 1;
+      while (end < index.size() && index[end] != '=') ++end;
+      if (end == index.size()) continue;
+      std::string_view value = index;
+      value.remove_prefix(end + 1);
+      index = {index.data() + 1, end - 1};
+      if (IsCardIndex(index)) continue;
+      char name[256];
+      Text(name, sizeof name) << base << "_" << index;
+      // In a set-uid program the variables mean nothing.
+      if (os::Environment(name) == nullptr) continue;
+      Text(slice.problem, sizeof slice.problem)
+          << (Text::Quoted{name, value}) << ": no card has that index, legal is " << base
+          << "_<index>, index 0 to 15";
+      return false;
+    }
+  }
+  return true;
 }
 
 bool ReadChoices(Slice& slice) {
@@ -56,7 +95,7 @@ bool ReadChoices(Slice& slice) {
     const std::string_view text(priority.value);
     if (text != "0" && text != "1") {
       Text(slice.problem, sizeof slice.problem)
-          << std::string_view(priority.name) << "='" << text << "', legal is 0 (high) or 1 (low)";
+          << (Text::Quoted{priority.name, text}) << ", legal is 0 (high) or 1 (low)";
       return false;
     }
     level = text == "0" ? 0 : 1;
@@ -70,8 +109,8 @@ bool ReadChoices(Slice& slice) {
     } else if (text == "disable" || text == "DISABLE") {
       chosen = contract::CorePolicy::kDisable;
     } else if (text != "default" && text != "DEFAULT") {
-      Text(slice.problem, sizeof slice.problem) << std::string_view(policy.name) << "='" << text
-                                                << "', legal is default, force or disable";
+      Text(slice.problem, sizeof slice.problem)
+          << (Text::Quoted{policy.name, text}) << ", legal is default, force or disable";
       return false;
     }
   }
@@ -153,6 +192,7 @@ Mode AttachEnvironment(Slice& slice) {
   const Variable all_memory = Plain(contract::kEnvHamiMemoryLimit),
                  all_cores = Plain(contract::kEnvHamiCoreLimit);
   any = all_memory.value != nullptr || all_cores.value != nullptr;
+  if (!NamesAreLegal(slice)) return Mode::kRefused;
   if (!Read(all_memory, contract::ParseMemoryLimit, contract::kLegalMemoryLimit, slice, &memory) ||
       !Read(all_cores, contract::ParseCoreLimit, contract::kLegalCoreLimit, slice, &cores)) {
     return Mode::kRefused;

@@ -102,9 +102,8 @@ Mode Find(Slice& slice) {
   if (const char* directory = os::Environment(contract::kEnvSliceDir); directory != nullptr) {
     const Mode mode = AttachDirectory(directory, slice);
     if (mode != Mode::kUnknown) return mode;
-    Text(slice.problem, sizeof slice.problem)
-        << contract::kEnvSliceDir << "='" << std::string_view(directory)
-        << "' holds no policy, legal is a slice directory";
+    Text(slice.problem, sizeof slice.problem) << (Text::Quoted{contract::kEnvSliceDir, directory})
+                                              << " holds no policy, legal is a slice directory";
     return Mode::kRefused;
   }
   return AttachEnvironment(slice);

@@ -26,7 +26,7 @@ struct Slice {
   // Where the ledger is and which file it was when it was mapped.
   char ledger_path[512] = {};
   std::uint64_t ledger_inode = 0, ledger_device = 0;
-  char problem[512] = {};
+  char problem[960] = {};
 };
 
 namespace detail {

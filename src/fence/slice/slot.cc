@@ -103,10 +103,14 @@ Self ReadSelf() {
 
 void AfterFork();
 
+void WatchForks() {
+  static std::uint32_t watching = 0;
+  if (__atomic_exchange_n(&watching, 1u, __ATOMIC_ACQ_REL) == 0) os::OnFork(AfterFork);
+}
+
 const Self& Me() {
   if (__atomic_load_n(&g_self.owner, __ATOMIC_ACQUIRE) == 0) {
-    static std::uint32_t watching_forks = 0;
-    if (__atomic_exchange_n(&watching_forks, 1u, __ATOMIC_ACQ_REL) == 0) os::OnFork(AfterFork);
+    WatchForks();
     const Self self = ReadSelf();
     g_self.pid_namespace = self.pid_namespace;
     g_self.stack_start = self.stack_start;
@@ -204,6 +208,7 @@ void SweepSlice(std::uint64_t every_ns) {
 }
 
 void ResetOnFork(void (*reset)()) {
+  WatchForks();
   for (auto& place : g_resets) {
     void (*expected)() = nullptr;
     if (__atomic_load_n(&place, __ATOMIC_ACQUIRE) == reset) return;

@@ -28,6 +28,18 @@ class Text {
     while (count > 0) *this << std::string_view(&digits[--count], 1);
     return *this;
   }
+  // NAME='value' as a user wrote it, of whatever length: what is legal must still find room behind
+  // it.
+  struct Quoted {
+    std::string_view name, value;
+  };
+  Text& operator<<(const Quoted& quoted) {
+    constexpr std::size_t kMost = 80;
+    *this << quoted.name << "='";
+    if (quoted.value.size() <= kMost) return *this << quoted.value << "'";
+    return *this << std::string_view(quoted.value.data(), kMost) << "...' ("
+                 << std::uint64_t{quoted.value.size()} << " bytes)";
+  }
   Text& Hex(std::uint64_t value) {
     for (int shift = 60; shift >= 0; shift -= 4) {
       *this << std::string_view(&"0123456789abcdef"[value >> shift & 15], 1);
