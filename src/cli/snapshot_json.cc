@@ -82,6 +82,9 @@ json::object ProcessJson(const watch::SliceProcess& process) {
     case watch::Belongs::kMapsLedger:
       object["belongs_by"] = "maps-ledger";
       break;
+    case watch::Belongs::kSeesPolicy:
+      object["belongs_by"] = "sees-policy";
+      break;
   }
   object["fence_mapped"] =
       process.mapped ? json::value(process.mapped->fence) : json::value(nullptr);

@@ -1,9 +1,12 @@
 #include "node/liveness.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/files.h"
 #include "base/process.h"
@@ -14,6 +17,10 @@
 namespace tessera::node {
 namespace {
 
+// Where no policy stands: a namespace that got the number of a dead slice's, or whose root has put
+// the slice's files away.
+constexpr char kNoSlice[] = "-";
+
 // The value of one variable in the text of /proc/PID/environ.
 std::string VariableOf(const std::string& environment, const std::string& name) {
   std::string start = name + "=";
@@ -22,6 +29,30 @@ std::string VariableOf(const std::string& environment, const std::string& name) 
   if (at == std::string::npos) return "";
   if (environment[at] == '\0') ++at;
   return std::string(environment.c_str() + at + start.size());
+}
+
+// Whether a file named "ledger" with that inode is mapped there; none: may not be seen.
+std::optional<bool> MapsFile(pid_t pid, std::uint64_t inode) {
+  constexpr std::size_t kMostMaps = 16 << 20;
+  Result<std::string> maps =
+      base::ReadKernelFile("/proc/" + std::to_string(pid) + "/maps", kMostMaps);
+  if (!maps) return maps.error().code == Code::kDataLoss ? std::optional(false) : std::nullopt;
+  const std::string number = " " + std::to_string(inode) + " ";
+  const std::string name = std::string("/") + contract::kLedgerFile;
+  for (std::size_t start = 0; start < maps->size();) {
+    const std::size_t end = std::min(maps->find('\n', start), maps->size());
+    const std::string_view line = std::string_view(*maps).substr(start, end - start);
+    if (line.find(number) != line.npos && line.find(name) != line.npos) return true;
+    start = end + 1;
+  }
+  return false;
+}
+
+// Asked where a process' memory map may not be seen: is it at least one of the owner's user?
+bool MayBeOf(uid_t owner, pid_t pid) {
+  struct stat info{};
+  if (owner == 0) return true;
+  return stat(("/proc/" + std::to_string(pid)).c_str(), &info) == 0 && info.st_uid == owner;
 }
 
 }  // namespace
@@ -49,14 +80,28 @@ bool LivenessProbe::NamespaceLives(const SliceRecord& record) const {
   return found->second.empty() || found->second == record.slice.id;
 }
 
-bool LivenessProbe::PidNamespaceLives(std::uint64_t inode) {
-  // Only root in the machine's own pid namespace sees all processes; for anybody else, unseen is
-  // not gone.
+// Root in the machine's own pid namespace; for anybody else, unseen is not gone.
+bool LivenessProbe::SeesAllProcesses() const {
   constexpr std::uint64_t kInitialPidNamespace =
       0xEFFFFFFC;  // PROC_PID_INIT_INO of linux/proc_ns.h
-  if (geteuid() != 0 || pid_namespace_ != kInitialPidNamespace) return true;
+  return geteuid() == 0 && pid_namespace_ == kInitialPidNamespace;
+}
+
+bool LivenessProbe::PidNamespaceLives(std::uint64_t inode) {
+  if (!SeesAllProcesses()) return true;
   if (!scanned_) Scan();
   return pid_namespaces_.contains(inode);
+}
+
+// A process with a root directory of its own may not see what the others of its namespace do: each
+// of them is asked until one does.
+void LivenessProbe::LookForSlice(std::uint64_t inode, const std::string& pid) {
+  const auto known = slice_of_namespace_.find(inode);
+  if (known != slice_of_namespace_.end() && known->second != kNoSlice) return;
+  Result<PolicyView> policy =
+      ReadPolicy("/proc/" + pid + "/root" + contract::kSliceDir + "/" + contract::kPolicyFile);
+  const bool none = !policy && policy.error().code == Code::kNotFound;
+  slice_of_namespace_[inode] = policy ? policy->slice_id : none ? kNoSlice : "";
 }
 
 void LivenessProbe::Scan() {
@@ -70,11 +115,7 @@ void LivenessProbe::Scan() {
     pid_t pid = std::atoi(name.c_str());
     if (pid == getpid()) continue;  // looks, and is of no slice: nested runs are refused
     std::uint64_t inode = base::NamespaceInode(pid, "mnt");
-    if (inode != 0 && inode != own_namespace && !slice_of_namespace_.contains(inode)) {
-      Result<PolicyView> policy =
-          ReadPolicy("/proc/" + name + "/root" + contract::kSliceDir + "/" + contract::kPolicyFile);
-      slice_of_namespace_[inode] = policy ? policy->slice_id : "";
-    }
+    if (inode != 0 && inode != own_namespace) LookForSlice(inode, name);
     pid_namespaces_.insert(base::NamespaceInode(pid, "pid"));
     Result<std::string> environment =
         base::ReadKernelFile("/proc/" + name + "/environ", kMostEnvironment);
@@ -85,12 +126,24 @@ void LivenessProbe::Scan() {
   }
 }
 
+// A slot is the tenant's text and may name anybody's process: only one that has the ledger mapped
+// keeps the promise.
 bool LivenessProbe::LedgerLives(const SliceRecord& record) const {
   std::vector<std::uint64_t> card_bytes(record.slice.cards.size(), model::kMaxMemory);
-  Result<LedgerView> ledger = ReadLedger(LedgerPath(record.directory), card_bytes);
-  if (!ledger) return false;
+  const std::string path = LedgerPath(record.directory);
+  Result<LedgerView> ledger = ReadLedger(path, card_bytes);
+  struct stat info{};
+  if (!ledger || stat(path.c_str(), &info) != 0) return false;
   for (const LedgerSlotView& slot : ledger->slots) {
-    if (slot.live) return true;
+    if (!slot.live) continue;
+    // What is older than the slice is not of it, whether it may be looked at or not.
+    if (slot.owner.start_ticks < record.launcher.start_ticks) continue;
+    if (slot.pid_here == 0) {
+      if (!SeesAllProcesses()) return true;
+      continue;
+    }
+    if (MapsFile(slot.pid_here, info.st_ino).value_or(MayBeOf(record.owner, slot.pid_here)))
+      return true;
   }
   return false;
 }

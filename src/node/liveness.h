@@ -21,8 +21,10 @@ class LivenessProbe {
 
  private:
   void Scan();
+  void LookForSlice(std::uint64_t inode, const std::string& pid);
   bool NamespaceLives(const SliceRecord& record) const;
   bool PidNamespaceLives(std::uint64_t inode);
+  bool SeesAllProcesses() const;
   bool LedgerLives(const SliceRecord& record) const;
 
   bool scanned_ = false;

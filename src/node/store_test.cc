@@ -98,7 +98,19 @@ TEST_F(StoreTest, APidNamespaceThatIsGoneTakesItsSlicesWithIt) {
       << "who does not see every process does not judge";
 }
 
-TEST_F(StoreTest, AProcessInTheMountNamespaceKeepsASliceAlive) {
+// The view of a slice, as far as it tells whose it is.
+bool ShowPolicy(const std::string& policy) {
+  Result<std::string> text = base::ReadFile(policy, 1 << 20);
+  return text && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("none", "/run", "tmpfs", 0, nullptr) == 0 && mkdir(contract::kSliceDir, 0755) == 0 &&
+         base::CreateWholeFile(std::string(contract::kSliceDir) + "/policy", *text, text->size(),
+                               0644);
+}
+
+class MountNamespace : public StoreTest, public testing::WithParamInterface<bool> {};
+
+// The kernel gives the number of a namespace again: one that shows no policy is somebody else's.
+TEST_P(MountNamespace, KeepsASliceAliveWhileItShowsItsPolicy) {
   Store store = Open();
   Result<SliceRecord> record = store.Commit(TwoCards(), Asking(100, "kept"));
   ASSERT_TRUE(record);
@@ -107,8 +119,9 @@ TEST_F(StoreTest, AProcessInTheMountNamespaceKeepsASliceAlive) {
   ASSERT_EQ(pipe(go), 0);
   pid_t child = fork();
   if (child == 0) {
-    char answer =
-        unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? '+' : '-';
+    bool made = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    if (made && GetParam()) made = ShowPolicy(record->directory + "/policy");
+    char answer = made ? '+' : '-';
     close(go[1]);
     _exit(write(ready[1], &answer, 1) == 1 && read(go[0], &answer, 1) == 0 ? 0 : 1);
   }
@@ -118,13 +131,15 @@ TEST_F(StoreTest, AProcessInTheMountNamespaceKeepsASliceAlive) {
     record->launcher = {};
     record->mount_namespace = base::NamespaceInode(child, "mnt");
     ASSERT_TRUE(store.Update(*record));
-    EXPECT_TRUE(store.Find("kept"));
+    EXPECT_EQ(store.Find("kept").has_value(), GetParam());
   }
   close(go[1]);
   waitpid(child, nullptr, 0);
   if (answer != '+') GTEST_SKIP() << "no mount namespace to be had";
   EXPECT_FALSE(store.Find("kept"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Store, MountNamespace, testing::Bool());
 
 TEST_F(StoreTest, AbandonedWorkIsRemovedAndWorkUnderWayIsNot) {
   Store store = Open();

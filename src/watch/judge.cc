@@ -38,6 +38,39 @@ std::uint64_t Tolerance(std::uint64_t driver_bytes) {
   return std::max<std::uint64_t>(64 * model::kMib, driver_bytes / 16);
 }
 
+std::uint64_t SliceTolerance(std::uint64_t bytes) {
+  return std::max<std::uint64_t>(256 * model::kMib, bytes / 8);
+}
+
+namespace {
+
+bool IsUncharged(const SliceProcess& process, std::size_t card) {
+  const std::uint64_t shown = *process.driver[card];
+  return shown > process.held[card] + Tolerance(shown);
+}
+
+// What many processes hold uncharged that each stay below the tolerance; empty where that is within
+// reason.
+std::string TogetherUncharged(const SliceFacts& slice, std::size_t card) {
+  std::uint64_t shown = 0, uncharged = 0, most = 0;
+  const SliceProcess* worst = nullptr;
+  for (const SliceProcess& process : slice.processes) {
+    if (card >= process.driver.size() || !process.driver[card]) continue;
+    if (IsUncharged(process, card)) return {};  // named by itself
+    const std::uint64_t bytes = *process.driver[card];
+    const std::uint64_t gap = bytes - std::min(bytes, process.held[card]);
+    shown += bytes;
+    uncharged += gap;
+    if (gap > most) worst = &process;
+    most = std::max(most, gap);
+  }
+  if (worst == nullptr || uncharged <= SliceTolerance(shown)) return {};
+  return "its processes hold " + model::MibText(uncharged) +
+         " more together by the driver than by their ledger, the most " + Who(*worst);
+}
+
+}  // namespace
+
 std::vector<Finding> JudgeSlice(const SliceFacts& slice) {
   std::vector<Finding> findings;
   const std::string& name = slice.record.slice.name;
@@ -59,7 +92,8 @@ std::vector<Finding> JudgeSlice(const SliceFacts& slice) {
     findings.push_back(std::move(finding));
   };
 
-  if (LedgerLost(slice)) {
+  const bool lost = LedgerLost(slice);
+  if (lost) {
     add(Bypass::kLedgerLost, nullptr,
         "its ledger cannot be believed: " + slice.ledger.error().message);
   }
@@ -68,10 +102,10 @@ std::vector<Finding> JudgeSlice(const SliceFacts& slice) {
     for (std::size_t i = 0; i < process.driver.size(); ++i) {
       if (!process.driver[i]) continue;
       on_card = true;
-      const std::uint64_t shown = *process.driver[i];
-      if (!slice.ledger || shown <= process.held[i] + Tolerance(shown)) continue;
+      // A ledger that was destroyed admits nothing.
+      if ((!slice.ledger && !lost) || !IsUncharged(process, i)) continue;
       add(Bypass::kUncharged, &process,
-          Who(process) + " holds " + model::MibText(shown) + " by the driver, " +
+          Who(process) + " holds " + model::MibText(*process.driver[i]) + " by the driver, " +
               model::MibText(process.held[i]) + " by its ledger");
     }
     for (int card : process.other_cards) {
@@ -86,8 +120,15 @@ std::vector<Finding> JudgeSlice(const SliceFacts& slice) {
           Who(process) + " sees another policy than its slice's");
     }
   }
+  for (std::size_t i = 0; slice.ledger && i < slice.record.slice.cards.size(); ++i) {
+    if (const std::string text = TogetherUncharged(slice, i); !text.empty()) {
+      // As below: a sum accuses nobody.
+      add(Bypass::kUncharged, nullptr, text);
+    }
+  }
   const bool named = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.kind == Bypass::kUncharged || finding.kind == Bypass::kNoFence;
+    return finding.process.pid != 0 &&
+           (finding.kind == Bypass::kUncharged || finding.kind == Bypass::kNoFence);
   });
   // A tenant that admits in its ledger what it took past the fence is over its limit all the same.
   for (std::size_t i = 0; !named && i < slice.record.slice.cards.size(); ++i) {
@@ -119,6 +160,13 @@ std::vector<Finding> Judge(const Snapshot& snapshot) {
     for (Finding& finding : JudgeSlice(slice)) findings.push_back(std::move(finding));
   }
   return findings;
+}
+
+bool Confirmer::Waits(const std::vector<Finding>& findings) const {
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+    return std::none_of(last_.begin(), last_.end(),
+                        [&](const Finding& f) { return Same(f, finding); });
+  });
 }
 
 std::vector<Finding> Confirmer::Confirm(const std::vector<Finding>& findings) {

@@ -36,6 +36,9 @@ struct Finding {
 // MiB on real cards).
 std::uint64_t Tolerance(std::uint64_t driver_bytes);
 
+// The same for all processes of a slice together: the greater of 256 MiB and an eighth.
+std::uint64_t SliceTolerance(std::uint64_t bytes);
+
 std::vector<Finding> Judge(const Snapshot& snapshot);
 std::vector<Finding> JudgeSlice(const SliceFacts& slice);
 
@@ -43,6 +46,8 @@ std::vector<Finding> JudgeSlice(const SliceFacts& slice);
 // memory, or have been between exec and its first instruction, while the first look was taken.
 class Confirmer {
  public:
+  // True when some of `findings`, of a new look, would still have to stand in one more.
+  bool Waits(const std::vector<Finding>& findings) const;
   // The findings of this look that stood in the one before it as well.
   std::vector<Finding> Confirm(const std::vector<Finding>& findings);
 

@@ -164,6 +164,32 @@ TEST(Judge, ThePolicyFileSaysWhatHappensNow) {
   EXPECT_EQ(JudgeOne(slice)[0].action, contract::BypassAction::kReport);
 }
 
+TEST(Judge, ManyThatEachStayBelowTheToleranceAreFoundTogether) {
+  SliceFacts slice = WellBehaved();
+  slice.processes[0].held = {300 * kMib};
+  slice.processes[0].driver = {360 * kMib};
+  for (int i = 0; i < 4; ++i) slice.processes.push_back(slice.processes[0]);
+  EXPECT_EQ(SliceTolerance(0), 256 * kMib);
+  ASSERT_EQ(JudgeOne(slice).size(), 1u) << "300 MiB in all";
+  EXPECT_EQ(JudgeOne(slice)[0].kind, Bypass::kUncharged);
+  EXPECT_EQ(JudgeOne(slice)[0].process.pid, 0) << "a sum accuses nobody";
+  slice.processes.pop_back();
+  EXPECT_TRUE(JudgeOne(slice).empty()) << "240 MiB in all";
+}
+
+TEST(Judge, WithoutALedgerWhateverIsHeldIsUncharged) {
+  for (const Code code : {Code::kDataLoss, Code::kNotFound, Code::kUnimplemented}) {
+    SliceFacts slice = WellBehaved();
+    slice.policy = node::PolicyView{};
+    slice.ledger = Fail(code, "ledger: gone");
+    slice.processes[0].held = {0};
+    const std::vector<Finding> findings = JudgeOne(slice);
+    ASSERT_EQ(findings.size(), 2u);
+    EXPECT_EQ(findings[0].kind, Bypass::kLedgerLost);
+    EXPECT_EQ(findings[1].kind, Bypass::kUncharged);
+  }
+}
+
 TEST(Confirmer, ActsOnWhatStandsTwice) {
   SliceFacts slice = WellBehaved();
   slice.processes[0].driver = {6000 * kMib};

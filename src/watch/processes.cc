@@ -58,6 +58,36 @@ std::optional<MapLine> ParseMapLine(std::string_view line) {
   return parsed;
 }
 
+void LookAtLines(std::string_view lines, const FileIdentity& ledger, Mapped& mapped) {
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    const std::optional<MapLine> line = ParseMapLine(lines.substr(0, end));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    if (!line) continue;
+    if (line->name.starts_with("libtessera") && line->name.find(".so") != std::string_view::npos) {
+      mapped.fence = true;
+    }
+    if (line->name.starts_with("libcuda.so")) mapped.driver = true;
+    if (ledger.inode != 0 && line->file == ledger) mapped.ledger = true;
+  }
+}
+
+// Of "Uid:\t1000\t1000\t1000\t1000". The owner of /proc/PID will not do: it is root for what may
+// not be dumped.
+std::optional<uid_t> ReadUser(pid_t pid) {
+  const Result<std::string> status = base::ReadKernelFile(ProcPath(pid, "status"), 65536);
+  if (!status) return std::nullopt;
+  constexpr std::string_view kField = "\nUid:\t";
+  const std::size_t at = status->find(kField);
+  if (at == std::string::npos) return std::nullopt;
+  uid_t user = 0;
+  const char* begin = status->data() + at + kField.size();
+  if (std::from_chars(begin, status->data() + status->size(), user).ec != std::errc{}) {
+    return std::nullopt;
+  }
+  return user;
+}
+
 class ProcFs : public Processes {
  public:
   std::vector<ProcessEntry> All() override {
@@ -94,24 +124,30 @@ class ProcFs : public Processes {
   }
 
   std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) override {
-    const Result<std::string> maps = base::ReadKernelFile(ProcPath(pid, "maps"), kMostMaps);
-    if (!maps) return std::nullopt;
+    const base::Fd file(open(ProcPath(pid, "maps").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.valid()) return std::nullopt;
     Mapped mapped;
-    std::string_view rest = *maps;
-    while (!rest.empty()) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      const std::optional<MapLine> line = ParseMapLine(rest.substr(0, end));
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (!line) continue;
-      if (line->name.starts_with("libtessera") &&
-          line->name.find(".so") != std::string_view::npos) {
-        mapped.fence = true;
-      }
-      if (line->name.starts_with("libcuda.so")) mapped.driver = true;
-      if (ledger.inode != 0 && line->file == ledger) mapped.ledger = true;
+    std::string text;
+    std::size_t seen = 0;
+    const auto all_found = [&] {
+      return mapped.fence && mapped.driver && (mapped.ledger || ledger.inode == 0);
+    };
+    while (seen < kMostMaps && !all_found()) {
+      std::array<char, 65536> buffer;
+      const ssize_t got = read(file.get(), buffer.data(), buffer.size());
+      if (got < 0) return std::nullopt;
+      if (got == 0) break;
+      seen += static_cast<std::size_t>(got);
+      text.append(buffer.data(), static_cast<std::size_t>(got));
+      const std::size_t whole = text.rfind('\n');
+      if (whole == std::string::npos) continue;
+      LookAtLines(std::string_view(text).substr(0, whole), ledger, mapped);
+      text.erase(0, whole + 1);
     }
     return mapped;
   }
+
+  std::optional<uid_t> UserOf(pid_t pid) override { return ReadUser(pid); }
 
   std::optional<FileIdentity> FileOf(pid_t pid, const std::string& path) override {
     struct stat info{};

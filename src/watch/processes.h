@@ -33,6 +33,8 @@ struct Mapped {
   bool fence = false;   // a libtessera*.so is mapped
   bool driver = false;  // libcuda.so is mapped
   bool ledger = false;  // the file asked about is mapped
+  // A list longer than any program's is not read to its end: what was not seen until then counts as
+  // absent.
 };
 
 class Processes {
@@ -43,6 +45,8 @@ class Processes {
   // are none.
   virtual std::string CommandLine(const ProcessEntry& process) = 0;
   virtual std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) = 0;
+  // The real user of the process; none: may not be seen.
+  virtual std::optional<uid_t> UserOf(pid_t pid) = 0;
   // Identity of the file that `path` is for that process (through its root and mounts).
   virtual std::optional<FileIdentity> FileOf(pid_t pid, const std::string& path) = 0;
   virtual std::uint64_t OwnPidNamespace() = 0;

@@ -54,29 +54,77 @@ CardFacts* FindCard(Snapshot& snapshot, const model::Uuid& uuid) {
   return nullptr;
 }
 
-// The processes of a slice and how each belongs to it. `claimed` are pids that slots of the ledger
-// name: candidates only.
-std::map<pid_t, Belongs> Members(const node::SliceRecord& record, const FileIdentity& ledger,
-                                 const std::set<pid_t>& claimed,
-                                 const std::vector<ProcessEntry>& all, Processes& processes) {
+// What a look has to find the processes of one slice with.
+struct Search {
+  const node::SliceRecord& record;
+  FileIdentity ledger, policy;
+  const std::set<pid_t>& claimed;  // pids that slots of the ledger name: candidates only
+  const std::set<pid_t>& listed;   // pids that the driver names: candidates only
+  const std::vector<ProcessEntry>& all;
+  Processes& processes;
+
+  // slice.json is its owner's text: it gives that user no other user's process.
+  bool MayBelong(pid_t pid) const {
+    if (record.owner == 0) return true;
+    const std::optional<uid_t> user = processes.UserOf(pid);
+    return !user || *user == record.owner;
+  }
+  bool SeesPolicy(pid_t pid) const {
+    if (record.fencing != node::Fencing::kNamespace || policy.inode == 0) return false;
+    const auto seen =
+        processes.FileOf(pid, std::string(contract::kSliceDir) + "/" + contract::kPolicyFile);
+    return seen && *seen == policy;
+  }
+  bool MapsLedger(pid_t pid) const {
+    const std::optional<Mapped> mapped = processes.Maps(pid, ledger);
+    return mapped && mapped->ledger;
+  }
+};
+
+// The processes in the slice's mount namespace. The kernel gives inodes of namespaces again: once
+// all of the slice have left theirs, the number may be that of another tenant's. So one of them
+// must be known by something that nobody else can have.
+std::vector<pid_t> InMountNamespace(const Search& search) {
+  const node::SliceRecord& record = search.record;
+  std::vector<pid_t> pids;
+  bool anchored = false;
+  for (const ProcessEntry& process : search.all) {
+    if (record.mount_namespace == 0 || process.mount_namespace != record.mount_namespace) continue;
+    if (!search.MayBelong(process.identity.pid)) continue;
+    anchored = anchored || process.identity == record.launcher;
+    pids.push_back(process.identity.pid);
+  }
+  const auto is_anchor = [&](pid_t pid) {
+    return search.SeesPolicy(pid) || search.MapsLedger(pid);
+  };
+  if (!anchored && std::none_of(pids.begin(), pids.end(), is_anchor)) pids.clear();
+  return pids;
+}
+
+// The processes of a slice and how each belongs to it.
+std::map<pid_t, Belongs> Members(const Search& search) {
   std::map<pid_t, Belongs> members;
-  for (const ProcessEntry& process : all) {
-    if (record.mount_namespace != 0 && process.mount_namespace == record.mount_namespace) {
-      members.emplace(process.identity.pid, Belongs::kMountNamespace);
-    } else if (process.identity == record.launcher) {
-      members.emplace(process.identity.pid, Belongs::kDescendant);
+  for (pid_t pid : InMountNamespace(search)) members.emplace(pid, Belongs::kMountNamespace);
+  for (const ProcessEntry& process : search.all) {
+    const pid_t pid = process.identity.pid;
+    if (process.identity == search.record.launcher && search.MayBelong(pid)) {
+      members.emplace(pid, Belongs::kDescendant);
     }
   }
-  for (pid_t pid : claimed) {
-    if (members.contains(pid)) continue;
-    const std::optional<Mapped> mapped = processes.Maps(pid, ledger);
-    if (mapped && mapped->ledger) members.emplace(pid, Belongs::kMapsLedger);
+  for (pid_t pid : search.claimed) {
+    if (members.contains(pid) || !search.MapsLedger(pid)) continue;
+    if (search.MayBelong(pid)) members.emplace(pid, Belongs::kMapsLedger);
+  }
+  // One that left the mount namespace and its parents took the view of the slice along.
+  for (pid_t pid : search.listed) {
+    if (members.contains(pid) || !search.SeesPolicy(pid)) continue;
+    if (search.MayBelong(pid)) members.emplace(pid, Belongs::kSeesPolicy);
   }
   // Children of members, until nothing changes; pids do not follow ancestry, so once through is not
   // enough.
   for (bool changed = true; changed;) {
     changed = false;
-    for (const ProcessEntry& process : all) {
+    for (const ProcessEntry& process : search.all) {
       if (members.contains(process.parent) &&
           members.emplace(process.identity.pid, Belongs::kDescendant).second) {
         changed = true;
@@ -95,15 +143,20 @@ std::string CutList(const std::vector<std::uint32_t>& numbers) {
   return text;
 }
 
-void ReadFiles(SliceFacts& facts) {
+Result<node::LedgerView> ReadLedgerOf(const SliceFacts& facts) {
   const node::SliceRecord& record = facts.record;
-  facts.policy = node::ReadPolicy(record.directory + "/" + contract::kPolicyFile);
   std::vector<std::uint64_t> sizes;
   for (std::size_t i = 0; i < record.slice.cards.size(); ++i) {
     const bool known = facts.policy && i < facts.policy->cards.size();
     sizes.push_back(known ? facts.policy->cards[i].physical_bytes : model::kMaxMemory);
   }
-  facts.ledger = node::ReadLedger(node::LedgerPath(record.directory), sizes);
+  return node::ReadLedger(node::LedgerPath(record.directory), sizes);
+}
+
+void ReadFiles(SliceFacts& facts) {
+  const node::SliceRecord& record = facts.record;
+  facts.policy = node::ReadPolicy(record.directory + "/" + contract::kPolicyFile);
+  facts.ledger = ReadLedgerOf(facts);
   if (!facts.policy) facts.remarks.push_back("policy: " + facts.policy.error().message);
   if (!facts.ledger) {
     facts.remarks.push_back("ledger: " + facts.ledger.error().message);
@@ -122,25 +175,43 @@ void ReadFiles(SliceFacts& facts) {
   }
 }
 
+// A process may have several slots: one for each copy of the fence that is loaded in it.
+using SlotMap = std::multimap<pid_t, const node::LedgerSlotView*>;
+
+SlotMap SlotsByPid(const Result<node::LedgerView>& ledger) {
+  SlotMap slots;
+  if (!ledger) return slots;
+  for (const node::LedgerSlotView& slot : ledger->slots) {
+    if (slot.live && slot.pid_here > 0) slots.emplace(slot.pid_here, &slot);
+  }
+  return slots;
+}
+
+std::uint64_t HeldBy(pid_t pid, const SlotMap& slots, std::size_t card) {
+  std::uint64_t sum = 0;
+  const auto [first, last] = slots.equal_range(pid);
+  for (auto slot = first; slot != last; ++slot) {
+    if (card < slot->second->held.size()) sum += slot->second->held[card];
+  }
+  return sum;
+}
+
+// `after`: the ledger once more, read after the driver was asked. What a process charged or gave
+// back between the two is in one of them; the fence charges before the driver grants and gives back
+// after it has freed.
 void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
-                  const ProcessMap& by_pid, SliceFacts& facts) {
+                  const ProcessMap& by_pid, const std::set<pid_t>& listed, SliceFacts& facts,
+                  const Result<node::LedgerView>& after) {
   const node::SliceRecord& record = facts.record;
   const FileIdentity ledger_file = IdentityOf(node::LedgerPath(record.directory));
   const FileIdentity policy_file = IdentityOf(record.directory + "/" + contract::kPolicyFile);
 
-  // A process may have several slots: one for each copy of the fence that is loaded in it.
-  std::multimap<pid_t, const node::LedgerSlotView*> slots;
+  const SlotMap slots = SlotsByPid(facts.ledger), slots_after = SlotsByPid(after);
   std::set<pid_t> claimed;
-  if (facts.ledger) {
-    for (const node::LedgerSlotView& slot : facts.ledger->slots) {
-      if (!slot.live || slot.pid_here <= 0) continue;
-      slots.emplace(slot.pid_here, &slot);
-      claimed.insert(slot.pid_here);
-    }
-  }
+  for (const auto& [pid, slot] : slots) claimed.insert(pid);
 
   const std::map<pid_t, Belongs> members =
-      Members(record, ledger_file, claimed, all, *sources.processes);
+      Members({record, ledger_file, policy_file, claimed, listed, all, *sources.processes});
   for (const auto& [pid, by] : members) {
     const auto entry = by_pid.find(pid);
     if (entry == by_pid.end()) continue;
@@ -156,23 +227,39 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
     }
     process.held.assign(record.slice.cards.size(), 0);
     process.driver.assign(record.slice.cards.size(), std::nullopt);
-    const auto [first, last] = slots.equal_range(pid);
-    if (first != last) process.slot = first->second->index;
-    for (auto slot = first; slot != last; ++slot) {
-      for (std::size_t i = 0; i < process.held.size() && i < slot->second->held.size(); ++i) {
-        process.held[i] += slot->second->held[i];
-      }
+    for (const SlotMap* look : {&slots_after, &slots}) {
+      if (const auto slot = look->find(pid); slot != look->end())
+        process.slot = slot->second->index;
+    }
+    for (std::size_t i = 0; i < process.held.size(); ++i) {
+      process.held[i] = std::max(HeldBy(pid, slots, i), HeldBy(pid, slots_after, i));
     }
     facts.processes.push_back(std::move(process));
   }
 
   std::vector<std::uint32_t> strangers;
-  for (const pid_t pid : claimed) {
-    if (!members.contains(pid)) strangers.push_back(static_cast<std::uint32_t>(pid));
+  for (const auto& [pid, slot] : slots) {
+    if (members.contains(pid) ||
+        (!strangers.empty() && strangers.back() == static_cast<std::uint32_t>(pid)))
+      continue;
+    // One that has ended since the ledger was read was no stranger.
+    if (!base::Alive({pid, slot->owner.start_ticks})) continue;
+    strangers.push_back(static_cast<std::uint32_t>(pid));
   }
   if (!strangers.empty()) {
     facts.remarks.push_back("ledger: names pid " + CutList(strangers) + ", not in this slice");
   }
+}
+
+std::set<pid_t> ListedByDriver(const Snapshot& snapshot) {
+  std::set<pid_t> pids;
+  for (const CardFacts& card : snapshot.cards) {
+    if (!card.usage) continue;
+    for (const driver::ProcessMemory& memory : card.usage->processes) {
+      pids.insert(static_cast<pid_t>(memory.pid));
+    }
+  }
+  return pids;
 }
 
 void AddDriverFigures(Snapshot& snapshot) {
@@ -227,8 +314,6 @@ Snapshot MakeSnapshot(const node::Inventory& inventory, const Sources& sources) 
   Snapshot snapshot;
   snapshot.taken_s = sources.clock->WallSeconds();
   snapshot.broken = inventory.broken;
-  // Ledgers first: what a tenant takes between the two looks then shows at the driver only, and the
-  // next look settles it.
   for (const node::SliceRecord& record : inventory.live) {
     SliceFacts facts;
     facts.record = record;
@@ -236,10 +321,15 @@ Snapshot MakeSnapshot(const node::Inventory& inventory, const Sources& sources) 
     snapshot.slices.push_back(std::move(facts));
   }
   ReadDriver(sources, snapshot);
+  std::vector<Result<node::LedgerView>> after;
+  for (const SliceFacts& facts : snapshot.slices) after.push_back(ReadLedgerOf(facts));
+  const std::set<pid_t> listed = ListedByDriver(snapshot);
   const std::vector<ProcessEntry> all = sources.processes->All();
   ProcessMap by_pid;
   for (const ProcessEntry& process : all) by_pid.emplace(process.identity.pid, &process);
-  for (SliceFacts& facts : snapshot.slices) AddProcesses(sources, all, by_pid, facts);
+  for (std::size_t i = 0; i < snapshot.slices.size(); ++i) {
+    AddProcesses(sources, all, by_pid, listed, snapshot.slices[i], after[i]);
+  }
   AddDriverFigures(snapshot);
   for (ForeignProcess& foreign : snapshot.foreign) {
     const auto found = by_pid.find(foreign.pid);

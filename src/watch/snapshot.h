@@ -5,7 +5,9 @@
 //   1. A process is in a slice by what the kernel says (its mount namespace, its ancestors, the
 //   ledger that it has mapped), never by
 //      what a ledger says.
-//   2. Whatever cannot be read becomes an Error in its place; the rest is still there.
+//   2. A process of a user other than the slice's owner is in no slice of that owner, unless that
+//   is root: slice.json is the owner's text.
+//   3. Whatever cannot be read becomes an Error in its place; the rest is still there.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@
 
 namespace tessera::watch {
 
-enum class Belongs { kMountNamespace, kDescendant, kMapsLedger };
+enum class Belongs { kMountNamespace, kDescendant, kMapsLedger, kSeesPolicy };
 
 struct SliceProcess {
   ProcessEntry process;
@@ -29,7 +31,8 @@ struct SliceProcess {
   std::optional<Mapped> mapped;        // none: may not be seen
   std::optional<bool> policy_is_ours;  // none: may not be seen, or fenced by environment
   std::optional<std::uint32_t> slot;   // its slot in the ledger
-  std::vector<std::uint64_t> held;     // by card of the slice, from that slot
+  std::vector<std::uint64_t> held;  // by card of the slice, from that slot: the greater of what it
+                                    // said before and after the driver was asked
   std::vector<std::optional<std::uint64_t>>
       driver;                    // by card of the slice; none: the driver does not list it
   std::vector<int> other_cards;  // cards outside the slice where the driver lists it

@@ -123,6 +123,54 @@ TEST_F(SnapshotTest, AProcessInNoSliceIsForeign) {
   EXPECT_EQ(snapshot.foreign[1].command, "") << "of another pid namespace";
 }
 
+TEST_F(SnapshotTest, ASliceGetsNoOtherUsersProcess) {
+  // slice.json is text of whoever owns it: here it names a namespace, and a launcher, of somebody
+  // else.
+  record_.owner = 1000;
+  record_.launcher = {300, 7};
+  processes_.all.push_back({{300, 7}, 1, 'S', "victim", 1, processes_.own_pid_namespace});
+  AddProcess(own_, "victim");
+  processes_.users = {{300, 0}, {own_.pid, 1001}};
+  EXPECT_TRUE(Take().slices[0].processes.empty());
+  processes_.users = {{300, 1000}, {own_.pid, 1000}};
+  EXPECT_EQ(Take().slices[0].processes.size(), 2u);
+  record_.owner = 0;
+  processes_.users = {{300, 54321}, {own_.pid, 0}};
+  EXPECT_EQ(Take().slices[0].processes.size(), 2u) << "su inside a slice of root";
+}
+
+TEST_F(SnapshotTest, WhoSeesThePolicyBelongsWhereverHisParentsAre) {
+  struct stat info{};
+  ASSERT_EQ(stat((directory_ + "/policy").c_str(), &info), 0);
+  record_.fencing = node::Fencing::kNamespace;
+  processes_.all.push_back({{400, 9}, 1, 'S', "leaver", 777, 1});
+  processes_.maps[400] = Mapped{};
+  processes_.policies[400] = {info.st_dev, info.st_ino};
+  EXPECT_TRUE(Take().slices[0].processes.empty())
+      << "only those that the driver names are looked at";
+  (*nvml_.usages)[0]->processes = {{400, 500 * kMib}};
+  const Snapshot snapshot = Take();
+  ASSERT_EQ(snapshot.slices[0].processes.size(), 1u);
+  EXPECT_EQ(snapshot.slices[0].processes[0].by, Belongs::kSeesPolicy);
+  EXPECT_TRUE(snapshot.foreign.empty());
+}
+
+TEST_F(SnapshotTest, ANamespaceWhoseNumberIsUsedAgainMakesNobodyAMember) {
+  // All of this slice have left their namespace; the kernel gave its number to another tenant's.
+  processes_.all.push_back({{500, 4}, 1, 'S', "neighbour", 5555, processes_.own_pid_namespace});
+  processes_.maps[500] = Mapped{true, true, false};
+  processes_.policies[500] = {9, 9};
+  record_.fencing = node::Fencing::kNamespace;
+  (*nvml_.usages)[0]->processes = {{500, 900 * kMib}};
+  const Snapshot snapshot = Take();
+  EXPECT_TRUE(snapshot.slices[0].processes.empty());
+  EXPECT_TRUE(Judge(snapshot).empty());
+  // Where one of them is certainly of this slice, all in its namespace are, whatever they see
+  // there.
+  AddProcess(own_, "python");
+  EXPECT_EQ(Take().slices[0].processes.size(), 2u);
+}
+
 TEST_F(SnapshotTest, ASliceThatUsesAnotherCardIsFound) {
   AddProcess(own_, "python");
   (*nvml_.usages)[1]->processes = {{static_cast<std::uint32_t>(own_.pid), 5 * kMib}};

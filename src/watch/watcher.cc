@@ -20,6 +20,10 @@ namespace tessera::watch {
 namespace {
 
 constexpr int kStartWaitMs = 5000;
+// Between a first finding and the look that confirms it: longer than a process is on its way to its
+// first charge, and short, so that nobody escapes by handing what he holds from one process to the
+// next.
+constexpr std::chrono::milliseconds kLookAgain{1000};
 constexpr int kSettleMs =
     200;  // between the command's end and the look whether anything of the slice is left
 
@@ -108,7 +112,8 @@ class Watcher {
 
   // False when the command ended before the next look is due.
   bool WaitForEnd(bool command_lives) {
-    const int ms = static_cast<int>(plan_.look_every.count());
+    const auto wait = suspicion_ ? std::min(plan_.look_every, kLookAgain) : plan_.look_every;
+    const int ms = static_cast<int>(wait.count());
     if (!command_lives) {
       Sleep(ms);
       return false;
@@ -161,7 +166,9 @@ class Watcher {
     node::Inventory own;
     own.live.push_back(*record);
     const Snapshot snapshot = MakeSnapshot(own, sources);
-    for (const Finding& finding : confirmer_.Confirm(Judge(snapshot))) {
+    const std::vector<Finding> findings = Judge(snapshot);
+    suspicion_ = confirmer_.Waits(findings);
+    for (const Finding& finding : confirmer_.Confirm(findings)) {
       const auto key =
           std::make_tuple(finding.kind, finding.process.pid, finding.process.start_ticks);
       const bool fresh = said_.insert(key).second;
@@ -180,6 +187,7 @@ class Watcher {
   std::optional<driver::SecondWall> wall_;
   std::vector<driver::WallCard> wall_cards_;
   Confirmer confirmer_;
+  bool suspicion_ = false;  // something was found that the look before did not have
   std::set<std::tuple<Bypass, pid_t, std::uint64_t>> said_;
 };
 

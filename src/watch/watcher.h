@@ -16,8 +16,8 @@
 
 namespace tessera::watch {
 
-// A finding is acted on when it stood in two looks: within 2 x 10 s of its beginning, the promise
-// being 30 s.
+// A finding is acted on when it stood in two looks, the second 1 s after the first: within 11 s of
+// its beginning, the promise being 30 s.
 inline constexpr std::chrono::seconds kLookEvery{10};
 
 struct WatcherPlan {

@@ -19,6 +19,11 @@ class FakeProcesses : public Processes {
     if (found == maps.end()) return std::nullopt;
     return found->second;
   }
+  std::optional<uid_t> UserOf(pid_t pid) override {
+    const auto found = users.find(pid);
+    if (found == users.end()) return std::nullopt;
+    return found->second;
+  }
   std::optional<FileIdentity> FileOf(pid_t pid, const std::string&) override {
     const auto found = policies.find(pid);
     if (found == policies.end()) return std::nullopt;
@@ -29,6 +34,7 @@ class FakeProcesses : public Processes {
   std::vector<ProcessEntry> all;
   std::map<pid_t, std::string> command_lines;
   std::map<pid_t, Mapped> maps;
+  std::map<pid_t, uid_t> users;
   std::map<pid_t, FileIdentity> policies;
   std::uint64_t own_pid_namespace = 4026531836;
 };
