@@ -163,7 +163,8 @@ Check SlicesCheck(const watch::Snapshot& snapshot) {
       check.details.push_back(slice.record.slice.name + ": fenced by environment only");
     }
     for (const std::string& remark : slice.remarks) {
-      check.level = std::max(check.level, Level::kWarning);
+      check.level =
+          std::max(check.level, remark == watch::kHiddenLedger ? Level::kNote : Level::kWarning);
       check.details.push_back(slice.record.slice.name + ": " + remark);
     }
   }

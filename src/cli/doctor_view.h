@@ -1,7 +1,7 @@
 // What `tessera doctor` finds, made from facts. Pure.
 #pragma once
 
-#include <boost/json/object.hpp>
+#include <boost/json/fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

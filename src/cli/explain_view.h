@@ -1,7 +1,7 @@
 // What `tessera explain` prints, made from plain values. Pure.
 #pragma once
 
-#include <boost/json/object.hpp>
+#include <boost/json/fwd.hpp>
 #include <string>
 
 #include "cli/look.h"

@@ -136,16 +136,19 @@ const char* KindName(std::uint32_t kind) {
 }
 
 std::string FenceState(const watch::SliceFacts& slice) {
-  bool live = false;
+  bool live = false, unseen = false;
   for (const watch::SliceProcess& process : slice.processes) {
     bool on_card = !process.other_cards.empty();
     for (const auto& bytes : process.driver) on_card |= bytes.has_value();
-    if (process.mapped && !process.mapped->fence && (process.mapped->driver || on_card))
+    if (!process.mapped) {
+      unseen |= on_card || process.slot.has_value();
+    } else if (!process.mapped->fence && (process.mapped->driver || on_card)) {
       return "hole";
-    live |= process.slot.has_value() ||
-            (process.mapped && process.mapped->fence && process.mapped->ledger);
+    } else {
+      live |= process.slot.has_value() || (process.mapped->fence && process.mapped->ledger);
+    }
   }
-  return live ? "live" : "idle";
+  return unseen ? "?" : live ? "live" : "idle";
 }
 
 json::object DriverJson(const watch::Snapshot& snapshot) {

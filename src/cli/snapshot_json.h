@@ -2,7 +2,6 @@
 #pragma once
 
 #include <boost/json/fwd.hpp>
-#include <boost/json/value.hpp>
 #include <string>
 
 #include "cli/look.h"
@@ -27,7 +26,8 @@ std::string Pretty(const boost::json::value& value);
 // The word for a kind of held memory: "linear", "context", ...
 const char* KindName(std::uint32_t kind);
 
-// What the fence column says: "live", "idle", "hole", "env".
+// What the fence column says: "live", "idle", "hole"; "?" when another user's processes may not be
+// looked into.
 std::string FenceState(const watch::SliceFacts& slice);
 
 }  // namespace tessera::cli

@@ -81,7 +81,13 @@ Status TryNamespaces() {
       Tell(entered.error().message);
       _exit(1);
     }
-    if (Status laid = node::OverlayBelow("/etc", folder); !laid) {
+    // As `tessera run` builds it: a tmpfs of the namespace, its folder below /etc, by binds where
+    // an overlay is not to be had.
+    const std::string below = folder + "/etc";
+    Status laid = node::MountTmpfs(folder, "mode=0755,size=1m");
+    if (laid) laid = base::MakeDirectory(below, 0755);
+    if (laid && !node::OverlayBelow("/etc", below)) laid = node::RebuildFolder("/etc");
+    if (!laid) {
       Tell(laid.error().message);
       _exit(1);
     }

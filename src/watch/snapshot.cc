@@ -1,11 +1,13 @@
 #include "watch/snapshot.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/files.h"
 #include "contract/names.h"
 
 namespace tessera::watch {
@@ -159,7 +161,9 @@ void ReadFiles(SliceFacts& facts) {
   facts.ledger = ReadLedgerOf(facts);
   if (!facts.policy) facts.remarks.push_back("policy: " + facts.policy.error().message);
   if (!facts.ledger) {
-    facts.remarks.push_back("ledger: " + facts.ledger.error().message);
+    // Slices of root keep their ledger from other users; that is as it should be.
+    const bool hidden = facts.ledger.error().code == Code::kPermissionDenied;
+    facts.remarks.push_back(hidden ? kHiddenLedger : "ledger: " + facts.ledger.error().message);
     return;
   }
   for (const std::string& remark : facts.ledger->remarks) {
@@ -349,6 +353,14 @@ Snapshot TakeSnapshot(const std::string& state, const Sources& sources) {
     snapshot.state_note = root->note;
   } else if (root.error().code != Code::kNotFound) {
     snapshot.state_error = root.error();
+  } else if (!state.empty()) {
+    // A misspelt directory looks like an empty machine: said, since it may be a new one as well.
+    if (access(state.c_str(), F_OK) == 0 && !base::IsDirectory(state)) {
+      snapshot.state_error =
+          Error{Code::kInvalidArgument, "--state '" + Printable(state) + "': not a directory"};
+    } else {
+      snapshot.state_note = "Nothing was ever promised in " + Printable(state) + ".";
+    }
   }
   if (!inventory) snapshot.state_error = inventory.error();
   return snapshot;

@@ -38,6 +38,10 @@ struct SliceProcess {
   std::vector<int> other_cards;  // cards outside the slice where the driver lists it
 };
 
+// The remark of a slice whose ledger this user may not read.
+inline constexpr char kHiddenLedger[] =
+    "ledger: of another user, may not be read: what it holds is not known";
+
 struct SliceFacts {
   node::SliceRecord record;
   Result<node::PolicyView> policy = Fail(Code::kNotFound, "not read");

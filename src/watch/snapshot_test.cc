@@ -270,6 +270,14 @@ TEST_F(SnapshotTest, WithoutADriverTheLedgersStillSpeak) {
   EXPECT_EQ(snapshot.slices[0].ledger->cards[0].held_bytes, 2000 * kMib);
 }
 
+TEST_F(SnapshotTest, AStateDirectoryThatIsNoneIsSaid) {
+  EXPECT_EQ(TakeSnapshot(directory_ + "/policy", sources_).state_error->message,
+            "--state '" + directory_ + "/policy': not a directory");
+  const Snapshot missing = TakeSnapshot(directory_ + "/missing", sources_);
+  EXPECT_FALSE(missing.state_error);
+  EXPECT_EQ(missing.state_note, "Nothing was ever promised in " + directory_ + "/missing.");
+}
+
 TEST(Printable, KeepsTextAndTamesTheRest) {
   EXPECT_EQ(Printable("python serve.py"), "python serve.py");
   EXPECT_EQ(Printable("추론"), "추론");
