@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+
+#include "base/log.h"
 
 namespace tessera::base {
 namespace {
@@ -37,6 +40,31 @@ Status WriteAll(int fd, const std::string& path, std::string_view text) {
   }
   return {};
 }
+
+// While it lives, a write beyond `ulimit -f` is an error (EFBIG) like any other and not SIGXFSZ,
+// which would end the program with its work half done.
+class NoFileSizeSignal {
+ public:
+  NoFileSizeSignal() {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &one, &before_);
+  }
+  ~NoFileSizeSignal() {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    const timespec none{};
+    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&one, nullptr, &none);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoFileSizeSignal(const NoFileSizeSignal&) = delete;
+  NoFileSizeSignal& operator=(const NoFileSizeSignal&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 // Opens a new file with exactly `mode`, whatever the umask.
 Result<Fd> CreateNew(const std::string& path, mode_t mode) {
@@ -114,6 +142,7 @@ Result<std::string> ReadKernelFile(const std::string& path, std::size_t max_byte
 }
 
 Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mode) {
+  const NoFileSizeSignal no_signal;
   std::string temporary = path + ".new." + std::to_string(getpid());
   unlink(temporary.c_str());  // a crashed predecessor of the same pid
   Result<Fd> fd = CreateNew(temporary, mode);
@@ -126,6 +155,7 @@ Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mo
 
 Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size,
                        mode_t mode) {
+  const NoFileSizeSignal no_signal;
   Result<Fd> fd = CreateNew(path, mode);
   if (!fd) return Fail(fd.error());
   int error = 0;
@@ -185,6 +215,7 @@ Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns
   }
   if (!fd.valid()) return FailErrno(path, errno);
   std::int64_t deadline = clock.NowNs() + wait_ns;
+  std::int64_t told_at = clock.NowNs() + kQuietNs;
   std::int64_t pause_ns = 200'000;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return FailErrno(path, errno);
@@ -192,6 +223,10 @@ Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns
       return Fail(Code::kDeadlineExceeded, path + ": held by another tessera for more than " +
                                                std::to_string(wait_ns / 1'000'000) +
                                                " ms (its pid is in /proc/locks)");
+    }
+    if (clock.NowNs() >= told_at) {
+      Waiting("for another tessera that holds " + path);
+      told_at = deadline;
     }
     clock.SleepNs(pause_ns);
     pause_ns = std::min<std::int64_t>(pause_ns * 2, 5'000'000);

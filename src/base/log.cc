@@ -2,9 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <string>
+
+#include "base/plain_text.h"
 
 namespace tessera::base {
 namespace {
@@ -15,10 +16,12 @@ void SetVerbose(bool verbose) { g_verbose = verbose; }
 bool Verbose() { return g_verbose; }
 
 void Say(std::string_view text) {
-  std::string line = "tessera: " + std::string(text);
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  line += '\n';
+  const std::string line = "tessera: " + Message(text) + "\n";
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody is left to be told
+}
+
+void Waiting(std::string_view what) {
+  if (isatty(STDERR_FILENO) == 1) Say("waiting " + std::string(what));
 }
 
 void Detail(std::string_view text) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <ostream>
 
+#include "cli/complain.h"
 #include "cli/declared_options.h"
 
 namespace tessera::cli {
@@ -70,9 +71,9 @@ class Completion : public Command {
     } else if (shell_ == "fish") {
       context.out << FishCompletion(CommandTable());
     } else {
-      context.err << "tessera completion: SHELL '" << shell_
-                  << "': legal values are bash, zsh and fish\n";
-      return kUsage;
+      return Complain(context.err, "tessera completion",
+                      "SHELL: '" + base::Shown(shell_) + "' is not legal: bash, zsh or fish",
+                      kUsage);
     }
     return kOk;
   }

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <ostream>
 
+#include "cli/complain.h"
 #include "cli/explain_view.h"
 #include "cli/pod_file.h"
 #include "cli/snapshot_json.h"
@@ -34,8 +35,13 @@ class Explain : public Command {
 
   int Run(const Context& context) override {
     const bool fit = !text_.memory.empty() || !file_.empty();
-    if (fit && !name_.empty())
-      return Complain(context, kUsage, "give NAME, or --mem or -f, not both");
+    const bool more = !text_.cores.empty() || !text_.card.empty() || !text_.cards.empty() ||
+                      !text_.priority.empty() || !text_.policy.empty();
+    if (!name_.empty() && (fit || more)) {
+      return Complain(context, kUsage,
+                      "give NAME alone, or --mem or -f with --cores, --card, --cards, --priority "
+                      "and --policy, not both");
+    }
     if (!fit && name_.empty()) {
       return Complain(context, kUsage,
                       "give the NAME of a slice, or --mem or -f to ask whether it would fit");
@@ -45,8 +51,7 @@ class Explain : public Command {
 
  private:
   static int Complain(const Context& context, int code, const std::string& what) {
-    context.err << "tessera explain: " << what << "\n";
-    return code;
+    return cli::Complain(context.err, "tessera explain", what, code);
   }
 
   int ExplainFit(const Context& context) {
@@ -62,6 +67,9 @@ class Explain : public Command {
         root ? node::Store(*root).TryPlace(*cards, *wanted)
              : Result<placement::Placement>(placement::Place(*cards, {}, wanted->request));
     if (!placement) return Complain(context, kFailed, placement.error().message);
+    // A card that is not there gives no table.
+    if (placement->asked_wrongly && placement->verdicts.empty() && context.output == Output::kText)
+      return Complain(context, kUsage, placement->refusal);
     if (context.output == Output::kJson) {
       context.out << Pretty(FitJson(*cards, wanted->request, *placement));
     } else {
@@ -90,8 +98,8 @@ class Explain : public Command {
       return kOk;
     }
     return Complain(context, kFailed,
-                    "NAME '" + watch::Printable(name_) + "': no such slice; legal are " +
-                        (names.empty() ? "none: no slice lives" : names));
+                    "NAME: '" + base::Shown(name_) + "' is no live slice; " +
+                        (names.empty() ? "there is none" : "live: " + names));
   }
 
   std::string name_;

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <ostream>
 
+#include "cli/complain.h"
 #include "node/cards.h"
 #include "node/request_text.h"
 #include "node/store.h"
@@ -48,14 +49,15 @@ class Limit : public Command {
     Result<std::unique_ptr<driver::Nvml>> nvml = driver::OpenNvml({});
     if (!nvml) return;
     if (Status moved = watch::MatchSecondWall(**nvml, record); !moved) {
-      context.err << "tessera limit: " << moved.error().message << "\n";
+      cli::Complain(context.err, "tessera limit", moved.error().message, kOk);
     }
   }
 
   static int Complain(const Context& context, const Error& error) {
-    context.err << "tessera limit: " << error.message << "\n";
-    if (error.code == Code::kInvalidArgument) return kUsage;
-    return error.code == Code::kResourceExhausted ? kRunNoRoom : kFailed;
+    const int code = error.code == Code::kInvalidArgument     ? kUsage
+                     : error.code == Code::kResourceExhausted ? kRunNoRoom
+                                                              : kFailed;
+    return cli::Complain(context.err, "tessera limit", error.message, code);
   }
 
   void PrintText(const Context& context, const node::Changed& changed) const {
@@ -94,10 +96,15 @@ class Limit : public Command {
                                {"memory_bytes", after.memory_bytes},
                                {"cores_before", before.cores},
                                {"cores", after.cores}};
-      if (i < changed.held_bytes.size()) card["held_bytes"] = changed.held_bytes[i];
+      if (i < changed.held_bytes.size()) {
+        card["held_bytes"] = changed.held_bytes[i];
+      } else {
+        card["held_bytes"] = nullptr;
+      }
       cards.push_back(std::move(card));
     }
     context.out << boost::json::serialize(boost::json::object{
+                       {"schema", "tessera.limit/1"},
                        {"id", changed.after.slice.id},
                        {"name", changed.after.slice.name},
                        {"priority", model::ToString(changed.after.slice.priority)},

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <ostream>
 
+#include "base/plain_text.h"
+#include "cli/complain.h"
 #include "cli/declared_options.h"
 #include "cli/suggest.h"
+#include "cli/text.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,16 +26,24 @@ std::string FormatExamples(std::string_view examples) {
   return text;
 }
 
+// The parser library indents help by 30 columns and breaks no line.
+std::string HelpText(std::string_view help) {
+  constexpr std::size_t kHelpColumns = kTextWidth - 30;
+  std::string text = Wrapped(help, kHelpColumns, "");
+  text.pop_back();
+  return text;
+}
+
 class Declarer : public Options {
  public:
   explicit Declarer(CLI::App& app) : app_(app) {}
 
   void Flag(std::string_view names, bool& target, std::string_view help) override {
-    app_.add_flag(std::string(names), target, std::string(help));
+    app_.add_flag(std::string(names), target, HelpText(help));
   }
   void Text(std::string_view names, std::string& target, std::string_view value,
             std::string_view help) override {
-    app_.add_option(std::string(names), target, std::string(help))->type_name(std::string(value));
+    app_.add_option(std::string(names), target, HelpText(help))->type_name(std::string(value));
   }
   void Choice(std::string_view names, std::string& target, std::span<const std::string_view> words,
               std::string_view help) override {
@@ -42,15 +53,13 @@ class Declarer : public Options {
   }
   void Positional(std::string_view name, std::string& target, bool required,
                   std::string_view help) override {
-    app_.add_option(std::string(name), target, std::string(help))
-        ->type_name("")
-        ->required(required);
+    app_.add_option(std::string(name), target, HelpText(help))->type_name("")->required(required);
   }
   void Rest(std::string_view name, std::vector<std::string>& target,
             std::string_view help) override {
     rest_ = &target;
     // For the help text alone: the words themselves never reach the parser.
-    app_.add_option(std::string(name), help_only_, std::string(help))->type_name("...");
+    app_.add_option(std::string(name), help_only_, HelpText(help))->type_name("...");
   }
 
   std::vector<std::string>* rest_ = nullptr;
@@ -100,21 +109,60 @@ std::size_t CommandIndex(const std::vector<std::string>& words) {
 }
 
 int Complain(std::ostream& err, const std::string& who, const std::string& what) {
-  err << who << ": " << what << "\n" << "See '" << who << " --help'.\n";
-  return kUsage;
+  return Complain(err, who, what, kUsage);
+}
+
+std::string Joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+  return text;
 }
 
 std::string UnknownOption(const std::string& word, const std::vector<DeclaredOption>& declared) {
   const std::string name = word.substr(0, word.find('='));
-  std::vector<std::string_view> names = {"--help", "--state", "--output"};
+  std::vector<std::string_view> names;
   for (const DeclaredOption& option : declared) {
     if (option.positional) continue;
     names.insert(names.end(), option.names.begin(), option.names.end());
   }
-  std::string message = "unknown option '" + name + "'";
-  const std::string_view nearest = Nearest(name, names);
-  if (!nearest.empty()) message += "; did you mean '" + std::string(nearest) + "'?";
-  return message;
+  names.insert(names.end(), {"--state", "-o", "--output", "-h", "--help"});
+  const std::string_view nearest = name.starts_with("--") ? Nearest(name, names) : "";
+  return "unknown option '" + base::Shown(name) + "'" +
+         (nearest.empty() ? ": legal are " + Joined(names)
+                          : "; did you mean '" + std::string(nearest) + "'?");
+}
+
+std::string UnknownSubcommand(const std::string& word, const std::vector<std::string_view>& names) {
+  const std::string_view nearest = Nearest(word, names);
+  return "unknown subcommand '" + base::Shown(word) + "'" +
+         (nearest.empty() ? ": legal are " + Joined(names)
+                          : "; did you mean '" + std::string(nearest) + "'?");
+}
+
+// What the parser says, in our words: which option or positional, what is wrong, what is legal.
+std::string ParserError(const CLI::ParseError& error, const std::vector<DeclaredOption>& declared) {
+  const std::string what = error.what();
+  const std::string name = what.substr(0, what.find_first_of(": "));
+  const DeclaredOption* option = FindOption(declared, name);
+  if (option == nullptr) return what;
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    return name + ": missing: " + option->help;
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return what;
+  if (what.find("missing") == std::string::npos)
+    return name + ": given more than once: give it once";
+  return name + ": the value is missing: " + option->value;
+}
+
+bool IsGivenEmpty(const CLI::Option& option) {
+  return option.count() > 0 && option.get_expected_max() > 0 && option.results().front().empty();
+}
+
+std::string EmptyValue(const CLI::Option& option) {
+  const std::vector<std::string>& names = option.get_lnames();
+  std::string legal =
+      option.get_type_name().empty() ? option.get_description() : option.get_type_name();
+  std::replace(legal.begin(), legal.end(), '\n', ' ');
+  return (names.empty() ? option.get_name() : "--" + names.front()) + ": '' is not legal: " + legal;
 }
 
 }  // namespace
@@ -123,17 +171,14 @@ int RunCommandLine(std::span<const CommandRow> table, const std::vector<std::str
                    std::ostream& out, std::ostream& err) {
   const std::size_t at = CommandIndex(words);
   const CommandRow* row = nullptr;
+  std::vector<std::string_view> names;
+  for (const CommandRow& candidate : table) {
+    names.push_back(candidate.name);
+    if (at < words.size() && candidate.name == words[at]) row = &candidate;
+  }
   if (at < words.size()) {
-    std::vector<std::string_view> names;
-    for (const CommandRow& candidate : table) {
-      names.push_back(candidate.name);
-      if (candidate.name == words[at]) row = &candidate;
-    }
     if (row == nullptr) {
-      std::string message = "unknown subcommand '" + words[at] + "'";
-      const std::string_view nearest = Nearest(words[at], names);
-      if (!nearest.empty()) message += "; did you mean '" + std::string(nearest) + "'?";
-      return Complain(err, "tessera", message);
+      return Complain(err, "tessera", UnknownSubcommand(words[at], names));
     }
   }
 
@@ -146,16 +191,17 @@ int RunCommandLine(std::span<const CommandRow> table, const std::vector<std::str
   app.add_option("--state", state, "where this machine's promises are kept")->type_name("DIR");
   app.add_option("-o,--output", output, "how results are printed")->type_name("text|json");
   app.footer(
-      "Exit codes: 0 done; 1 refused or failed (doctor: warnings); 2 wrong usage (doctor: "
-      "errors).\n`tessera run` answers what its command answered; 125 = not started, 126 = "
-      "not executable,\n127 = command not found.\n\n'tessera SUBCOMMAND --help' shows "
-      "options and examples.");
+      "Exit codes: 0 done; 1 refused or failed (doctor: warnings); 2 wrong usage\n"
+      "(doctor: errors); 3 no card has the room. `tessera run` ends as its command\n"
+      "ends (128 + N in the shell when signal N killed it); before that 125 = not\n"
+      "started, 126 = not executable, 127 = not found. All of them: docs/exit-codes.md\n\n"
+      "'tessera SUBCOMMAND --help' shows options and examples.");
 
   std::unique_ptr<Command> command;
   std::unique_ptr<Declarer> declarer;
   std::vector<DeclaredOption> declared;
   for (const CommandRow& candidate : table) {
-    CLI::App* sub = app.add_subcommand(std::string(candidate.name), std::string(candidate.summary));
+    CLI::App* sub = app.add_subcommand(std::string(candidate.name), HelpText(candidate.summary));
     sub->fallthrough();
     if (&candidate != row) continue;
     sub->footer(FormatExamples(row->examples));
@@ -183,21 +229,32 @@ int RunCommandLine(std::span<const CommandRow> table, const std::vector<std::str
   } catch (const CLI::Success& e) {
     return app.exit(e, out, err);
   } catch (const CLI::ParseError& e) {
-    return Complain(err, who, e.what());
+    for (DeclaredOption& global : GlobalOptions()) declared.push_back(std::move(global));
+    return Complain(err, who, ParserError(e, declared));
   }
   const std::vector<std::string> extras = app.remaining(true);
   if (!extras.empty()) {
     if (extras[0].size() > 1 && extras[0][0] == '-') {
       return Complain(err, who, UnknownOption(extras[0], declared));
     }
-    return Complain(err, who, "unexpected word '" + extras[0] + "'");
+    return Complain(err, who,
+                    "unexpected word '" + base::Shown(extras[0]) + "': '" + who +
+                        " --help' says what it takes");
   }
   if (std::find(kOutputs.begin(), kOutputs.end(), output) == kOutputs.end()) {
-    return Complain(err, who, "--output '" + output + "': legal values are text and json");
+    return Complain(err, who, "--output: '" + base::Shown(output) + "' is not legal: text or json");
   }
-  if (row == nullptr) {
+  if (words.empty()) {
     err << app.help();
     return kUsage;
+  }
+  if (row == nullptr) return Complain(err, who, "missing subcommand: legal are " + Joined(names));
+  // An empty value is what an unset shell variable leaves: never as if the option were not there.
+  for (const CLI::Option* option : app.get_options()) {
+    if (IsGivenEmpty(*option)) return Complain(err, who, EmptyValue(*option));
+  }
+  for (const CLI::Option* option : app.get_subcommand(std::string(row->name))->get_options()) {
+    if (IsGivenEmpty(*option)) return Complain(err, who, EmptyValue(*option));
   }
   const Context context{state, output == "json" ? Output::kJson : Output::kText, out, err};
   return command->Run(context);

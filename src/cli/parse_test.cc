@@ -5,6 +5,8 @@
 #include <array>
 #include <sstream>
 
+#include "cli/text.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -72,33 +74,41 @@ TEST(Parse, GlobalOptionsStandBeforeOrAfterTheSubcommand) {
   EXPECT_EQ(Call({"echo", "--state=/s", "--force"}).out, "mem= force=1 state=/s json=0");
 }
 
-TEST(Parse, NegativeAndEmptyValuesReachTheCommand) {
+TEST(Parse, NegativeValuesReachTheCommandAndEmptyOnesDoNot) {
   EXPECT_EQ(Call({"echo", "--mem", "-5", "x"}).out, "mem=-5 force=0 state= json=0 [x]");
   EXPECT_EQ(Call({"echo", "--mem=-5", "x"}).out, "mem=-5 force=0 state= json=0 [x]");
-  EXPECT_EQ(Call({"echo", "--mem", "", "x"}).out, "mem= force=0 state= json=0 [x]");
+  EXPECT_EQ(Call({"echo", "--mem", "", "x"}).err, "tessera echo: --mem: '' is not legal: MIB\n");
+  EXPECT_EQ(Call({"--state", "", "named", "x"}).err,
+            "tessera named: --state: '' is not legal: DIR\n");
+  EXPECT_EQ(Call({"named", ""}).err, "tessera named: NAME: '' is not legal: which\n");
 }
 
 TEST(Parse, MisspeltOptionsAndSubcommandsAreNamedWithTheNearest) {
-  Answer a = Call({"echo", "--meme", "8000", "--", "x"});
-  EXPECT_EQ(a.code, kUsage);
-  EXPECT_EQ(a.err,
-            "tessera echo: unknown option '--meme'; did you mean '--mem'?\n"
-            "See 'tessera echo --help'.\n");
-  a = Call({"ecoh", "--mem", "1"});
-  EXPECT_EQ(a.code, kUsage);
-  EXPECT_EQ(a.err,
-            "tessera: unknown subcommand 'ecoh'; did you mean 'echo'?\nSee 'tessera --help'.\n");
+  EXPECT_EQ(Call({"echo", "--meme", "8000", "--", "x"}).code, kUsage);
+  EXPECT_EQ(Call({"echo", "--meme", "8000", "--", "x"}).err,
+            "tessera echo: unknown option '--meme'; did you mean '--mem'?\n");
+  EXPECT_EQ(
+      Call({"echo", "-x"}).err,
+      "tessera echo: unknown option '-x': legal are -m, --mem, --force, --state, -o, --output, "
+      "-h, --help\n");
+  EXPECT_EQ(Call({"ecoh", "--mem", "1"}).code, kUsage);
+  EXPECT_EQ(Call({"ecoh"}).err, "tessera: unknown subcommand 'ecoh'; did you mean 'echo'?\n");
+  EXPECT_EQ(Call({"x\ny"}).err, "tessera: unknown subcommand 'x?y': legal are echo, named\n");
   EXPECT_EQ(Call({"named", "a", "b"}).err,
-            "tessera named: unexpected word 'b'\nSee 'tessera named --help'.\n");
+            "tessera named: unexpected word 'b': 'tessera named --help' says what it takes\n");
   EXPECT_EQ(Call({"echo", "--output", "yaml"}).err,
-            "tessera echo: --output 'yaml': legal values are text and json\n"
-            "See 'tessera echo --help'.\n");
+            "tessera echo: --output: 'yaml' is not legal: text or json\n");
 }
 
-TEST(Parse, MissingThingsAreUsageErrors) {
+TEST(Parse, MissingThingsAreUsageErrorsOfOneLine) {
   EXPECT_EQ(Call({"named"}).code, kUsage);
+  EXPECT_EQ(Call({"named"}).err, "tessera named: NAME: missing: which\n");
   EXPECT_EQ(Call({"echo", "--mem"}).code, kUsage);
-  EXPECT_EQ(Call({"echo", "--mem", "1", "--mem", "2"}).code, kUsage);
+  EXPECT_EQ(Call({"echo", "--mem"}).err, "tessera echo: --mem: the value is missing: MIB\n");
+  EXPECT_EQ(Call({"echo", "--mem", "1", "--mem", "2"}).err,
+            "tessera echo: --mem: given more than once: give it once\n");
+  EXPECT_EQ(Call({"--state"}).err, "tessera: --state: the value is missing: DIR\n");
+  EXPECT_EQ(Call({"--output", "json"}).err, "tessera: missing subcommand: legal are echo, named\n");
   const Answer a = Call({});
   EXPECT_EQ(a.code, kUsage);
   EXPECT_NE(a.err.find("say it"), std::string::npos);
@@ -115,6 +125,22 @@ TEST(Parse, HelpShowsExamplesAndExitCodes) {
   a = Call({"--version"});
   EXPECT_EQ(a.code, kOk);
   EXPECT_TRUE(a.out.starts_with("tessera "));
+}
+
+TEST(Parse, EverySubcommandHasHelpWithExamplesThatFitsATerminal) {
+  for (const CommandRow& row : CommandTable()) {
+    std::ostringstream out, err;
+    EXPECT_EQ(RunCommandLine(CommandTable(), {std::string(row.name), "--help"}, out, err), kOk);
+    EXPECT_EQ(err.str(), "");
+    EXPECT_NE(out.str().find("Examples:\n  tessera " + std::string(row.name)), std::string::npos)
+        << row.name;
+    std::istringstream lines(out.str());
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(Columns(line), kTextWidth) << line;
+  }
+  std::ostringstream out, err;
+  EXPECT_EQ(RunCommandLine(CommandTable(), {"--help"}, out, err), kOk);
+  std::istringstream lines(out.str());
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(Columns(line), kTextWidth) << line;
 }
 
 TEST(Parse, HelpOfTheTenantsCommandIsTheTenants) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/plain_text.h"
 
 namespace tessera::cli {
 
@@ -14,12 +15,15 @@ Result<model::PodContainer> ReadPodFile(const std::string& argument) {
     path = argument.substr(0, colon);
     container = argument.substr(colon + 1);
     if (container.empty()) {
-      return Fail(Code::kInvalidArgument,
-                  "--file '" + argument + "': the container's name is missing after ':'");
+      return Fail(Code::kInvalidArgument, "--file: '" + base::Shown(argument) +
+                                              "': the container's name is missing after ':'");
     }
   }
   const Result<std::string> text = base::ReadFile(path, model::kMaxPodBytes);
-  if (!text) return FailIn("--file", text.error());
+  if (!text) {
+    return Fail(Code::kInvalidArgument, "--file: " + text.error().message +
+                                            "; legal is a readable YAML manifest of at most 1 MiB");
+  }
   Result<model::PodContainer> pod = model::ReadPodContainer(*text, container);
   if (!pod) return FailIn(path, pod.error());
   return pod;
@@ -39,7 +43,8 @@ Result<Asked> ReadAsked(const node::RequestText& text, const std::string& file,
   if (!pod) return Fail(pod.error());
   if (asked.command.empty()) asked.command = pod->command;
   if (asked.command.empty()) {
-    return Fail(Code::kInvalidArgument, "command: missing: container '" + pod->container +
+    return Fail(Code::kInvalidArgument, "command: missing: container '" +
+                                            base::Shown(pod->container) +
                                             "' names none; give it after --");
   }
   if (text.name.empty() && model::CheckName("name", pod->container)) {

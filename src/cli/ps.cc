@@ -24,7 +24,8 @@ class Ps : public Command {
       if (InsideSlice()) context.out << "Inside a slice: the driver shows this slice only.\n";
       context.out << PsText(observed, TableWidth());
     }
-    return observed.snapshot.state_error ? kFailed : kOk;
+    const watch::Snapshot& snapshot = observed.snapshot;
+    return snapshot.state_error || !snapshot.broken.empty() ? kFailed : kOk;
   }
 };
 

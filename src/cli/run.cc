@@ -5,9 +5,11 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "cli/complain.h"
 #include "cli/pod_file.h"
 #include "node/cards.h"
 #include "node/context_cost.h"
+#include "node/held_signals.h"
 #include "node/launcher.h"
 #include "node/program.h"
 #include "node/request_text.h"
@@ -34,6 +36,10 @@ int ExitCodeOf(const Error& error) {
   }
 }
 
+boost::json::value TextOrNull(const std::string& text) {
+  return text.empty() ? boost::json::value(nullptr) : boost::json::value(text);
+}
+
 boost::json::object ToJson(const model::Node& node, const placement::Placement& placement) {
   boost::json::array cards, verdicts;
   for (const model::SliceCard& card : placement.chosen) {
@@ -45,7 +51,7 @@ boost::json::object ToJson(const model::Node& node, const placement::Placement& 
     verdicts.push_back(boost::json::object{{"index", verdict.index},
                                            {"uuid", ToString(node.cards[i].uuid)},
                                            {"fits", verdict.fits},
-                                           {"reason", verdict.reason},
+                                           {"reason", TextOrNull(verdict.reason)},
                                            {"asked_bytes", verdict.asked_bytes},
                                            {"free_bytes", verdict.free_bytes},
                                            {"total_bytes", verdict.total_bytes},
@@ -53,8 +59,9 @@ boost::json::object ToJson(const model::Node& node, const placement::Placement& 
                                            {"free_cores", verdict.free_cores},
                                            {"slices", verdict.slices}});
   }
-  return {{"fits", !placement.chosen.empty()},
-          {"refusal", placement.refusal},
+  return {{"schema", "tessera.run-dry/1"},
+          {"fits", !placement.chosen.empty()},
+          {"refusal", TextOrNull(placement.refusal)},
           {"cards", std::move(cards)},
           {"verdicts", std::move(verdicts)}};
 }
@@ -127,6 +134,7 @@ class RunCommand : public Command {
     if (!root->note.empty()) base::Say(root->note);
     node::FillContextCosts(*root, wanted->request.only_cards, *cards);
     node::Store store(*root);
+    node::HeldSignals signals;
     Result<node::SliceRecord> record = store.Commit(*cards, *wanted);
     if (!record) return Complain(context, record.error());
     base::Detail("slice " + record->slice.name + " (" + record->slice.id + ") on " +
@@ -137,15 +145,14 @@ class RunCommand : public Command {
     StartWatcher(*root, *record);
     context.out.flush();
     const node::LaunchFailure failure =
-        node::Launch(store, *record, {command_, *program, *library, require_fence_});
+        node::Launch(store, *record, {command_, *program, *library, require_fence_, &signals});
     const int exit_code = Complain(context, failure.error);
     return failure.at_exec ? kRunNotExecutable : exit_code;
   }
 
  private:
   int Complain(const Context& context, const Error& error) {
-    context.err << "tessera run: " << error.message << "\n";
-    return ExitCodeOf(error);
+    return cli::Complain(context.err, "tessera run", error.message, ExitCodeOf(error));
   }
 
   // The slice runs without one as well: the fence does not need it.

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <ostream>
 
+#include "cli/complain.h"
 #include "cli/live_screen.h"
 #include "cli/look.h"
 #include "cli/snapshot_json.h"
@@ -24,7 +25,7 @@ Result<std::uint32_t> WholeNumber(const std::string& field, const std::string& t
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > most) {
-    return Fail(Code::kInvalidArgument, field + ": '" + watch::Printable(text) +
+    return Fail(Code::kInvalidArgument, field + ": '" + base::Shown(text) +
                                             "' is not legal: whole numbers from 1 to " +
                                             Thousands(most));
   }
@@ -87,8 +88,7 @@ class Top : public Command {
 
  private:
   static int Complain(const Context& context, const Error& error) {
-    context.err << "tessera top: " << error.message << "\n";
-    return kUsage;
+    return cli::Complain(context.err, "tessera top", error.message, kUsage);
   }
 
   // One look a frame; what was found in the frame before as well is shown.

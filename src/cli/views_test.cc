@@ -156,6 +156,31 @@ TEST(Top, FitsEveryWindow) {
   }
 }
 
+TEST(Top, SmallWindowsKeepWhatMattersMost) {
+  const Observed observed = testing::SampleMachine();
+  // Name, figures and fence of a slice at every width that people use.
+  for (std::size_t columns : {48u, 60u, 66u, 67u, 79u, 80u, 132u}) {
+    const std::string frame =
+        Joined(TopFrame(observed, {columns, 0}, {false, true}, "12:00:00", true));
+    EXPECT_NE(frame.find("2,348 /   10,000"), std::string::npos) << columns;
+    EXPECT_NE(frame.find(" live\n"), std::string::npos) << columns << "\n" << frame;
+    EXPECT_NE(frame.find(" hole\n"), std::string::npos) << columns << "\n" << frame;
+  }
+  // Bars go before slices do.
+  const std::string frame = Joined(TopFrame(observed, {80, 12}, {false, true}, "12:00:00", true));
+  EXPECT_NE(frame.find("card 0  held 10,348 of 23,028 MiB, promised 78 %"), std::string::npos)
+      << frame;
+  EXPECT_NE(frame.find("chat"), std::string::npos) << frame;
+  EXPECT_EQ(frame.find("\u2591\u2591\u2591\u2591\u2591\u2591\u2591\u2591\u2591\u2591\u2591\u2591"),
+            std::string::npos);
+}
+
+TEST(Top, AWideWindowShowsWholeNames) {
+  const std::string frame =
+      Joined(TopFrame(testing::SampleMachine(), {132, 0}, {false, true}, "12:00:00", true));
+  EXPECT_NE(frame.find("batch-embedding-of-the-archive "), std::string::npos) << frame;
+}
+
 TEST(Top, ColorsAreAlwaysTakenBack) {
   for (const std::string& line :
        TopFrame(testing::SampleMachine(), {80, 0}, {true, true}, "12:00:00", true)) {

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "base/plain_text.h"
 #include "contract/slice_layout.h"
 
 namespace tessera::model {
@@ -11,7 +12,7 @@ constexpr char kMemoryLegal[] = "whole MiB from 1, as 8000, 8000MiB or 8Gi";
 
 tl::unexpected<Error> Illegal(std::string_view field, std::string_view text,
                               std::string_view legal) {
-  return Fail(Code::kInvalidArgument, std::string(field) + ": '" + std::string(text) +
+  return Fail(Code::kInvalidArgument, std::string(field) + ": '" + base::Shown(text) +
                                           "' is not legal: " + std::string(legal));
 }
 
@@ -78,7 +79,7 @@ Status CheckName(std::string_view field, std::string_view text) {
   bool legal = !text.empty() && text.size() <= kMaxName && IsNameStart(text[0]);
   for (char c : text) legal = legal && IsNameChar(c);
   if (legal) return {};
-  return Illegal(field, text.substr(0, kMaxName + 1),
+  return Illegal(field, text,
                  "1 to " + std::to_string(kMaxName) +
                      " of a-z A-Z 0-9 . _ - beginning with a letter or digit");
 }

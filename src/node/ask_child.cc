@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 namespace tessera::node {
 namespace {
@@ -20,12 +23,19 @@ constexpr std::size_t kMostText = 1 << 20;
 Result<std::string> ReadAnswer(int fd, std::int64_t wait_ns) {
   std::string text;
   std::int64_t deadline = base::RealClock().NowNs() + wait_ns;
+  std::int64_t told_at = base::RealClock().NowNs() + base::kQuietNs;
   for (;;) {
-    std::int64_t left_ms = (deadline - base::RealClock().NowNs()) / 1'000'000;
+    const std::int64_t now = base::RealClock().NowNs();
+    if (now >= told_at) {
+      base::Waiting("for the driver, at most " + std::to_string(wait_ns / 1'000'000'000) + " s");
+      told_at = deadline;
+    }
+    const std::int64_t left_ms = (std::min(deadline, told_at) - now) / 1'000'000;
     pollfd ready{fd, POLLIN, 0};
     int polled = left_ms <= 0 ? 0 : poll(&ready, 1, static_cast<int>(left_ms));
     if (polled < 0 && errno == EINTR) continue;
     if (polled == 0) {
+      if (base::RealClock().NowNs() + 1'000'000 < deadline) continue;
       return Fail(Code::kUnavailable,
                   "driver: no answer within " + std::to_string(wait_ns / 1'000'000'000) + " s");
     }
@@ -44,9 +54,11 @@ Result<std::string> AskChild(const std::function<std::string()>& answer, std::in
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return FailErrno("driver", errno);
   base::Fd from(ends[0]), to(ends[1]);
+  const pid_t parent = getpid();
   pid_t child = fork();
   if (child < 0) return FailErrno("driver", errno);
   if (child == 0) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(1);
     std::string text = answer();
     ssize_t put = write(to.get(), text.data(), text.size());
     _exit(put == static_cast<ssize_t>(text.size()) ? 0 : 1);

@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/plain_text.h"
 #include "contract/names.h"
 #include "node/program.h"
 #include "node/sandbox.h"
@@ -165,7 +166,7 @@ Error Execute(const LaunchPlan& plan) {
     execv("/bin/sh", arguments.data());
     error = errno;
   }
-  return FailErrno("command: '" + plan.command[0] + "'", error).value();
+  return FailErrno("command: '" + base::Shown(plan.command[0]) + "'", error).value();
 }
 
 }  // namespace
@@ -205,7 +206,11 @@ LaunchFailure Launch(Store& store, SliceRecord record, const LaunchPlan& plan) {
   base::Fd slices(open(ParentOf(record.directory).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   Status prepared = Prepare(store, record, plan);
   LaunchFailure failure;
-  if (prepared) {
+  const bool interrupted = plan.signals != nullptr && plan.signals->Waiting();
+  if (prepared && interrupted) {
+    failure.error = {Code::kFailedPrecondition, "interrupted before the command was started"};
+  } else if (prepared) {
+    if (plan.signals != nullptr) plan.signals->Release();
     failure = {Execute(plan), true};
   } else {
     failure.error = prepared.error();
@@ -213,6 +218,7 @@ LaunchFailure Launch(Store& store, SliceRecord record, const LaunchPlan& plan) {
   record.directory = "/proc/self/fd/" + std::to_string(slices.get()) + "/" + record.slice.id;
   if (Status removed = store.Remove(record); !removed)
     base::Detail("not given back: " + removed.error().message);
+  if (plan.signals != nullptr) plan.signals->Release();  // an interrupted launch ends here
   return failure;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "node/held_signals.h"
 #include "node/store.h"
 
 namespace tessera::node {
@@ -23,6 +24,7 @@ struct LaunchPlan {
   std::string program;  // as FindProgram found it
   std::string library;  // the fence on the host
   bool require_fence = false;
+  HeldSignals* signals = nullptr;  // held since the promise was made; released before the program
 };
 
 // libtessera.so: `flag` when given, else PREFIX/lib/tessera beside the running PREFIX/bin, else the

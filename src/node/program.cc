@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/plain_text.h"
 
 namespace tessera::node {
 namespace {
@@ -75,9 +76,10 @@ Result<std::string> FindProgram(const std::string& command) {
   if (command.find('/') != std::string::npos) {
     if (IsExecutableFile(command)) return command;
     if (access(command.c_str(), F_OK) != 0 && errno == ENOENT) {
-      return Fail(Code::kNotFound, "command: '" + command + "' is not there");
+      return Fail(Code::kNotFound, "command: '" + base::Shown(command) + "' is not there");
     }
-    return Fail(Code::kPermissionDenied, "command: '" + command + "' may not be executed");
+    return Fail(Code::kPermissionDenied,
+                "command: '" + base::Shown(command) + "' may not be executed");
   }
   const char* variable = getenv("PATH");
   std::string path = variable != nullptr ? variable : "/bin:/usr/bin";  // as execvp without PATH
@@ -91,8 +93,10 @@ Result<std::string> FindProgram(const std::string& command) {
     seen = seen || (stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode));
     start = end + 1;
   }
-  if (seen) return Fail(Code::kPermissionDenied, "command: '" + command + "' may not be executed");
-  return Fail(Code::kNotFound, "command: '" + command + "' is not in PATH");
+  if (seen)
+    return Fail(Code::kPermissionDenied,
+                "command: '" + base::Shown(command) + "' may not be executed");
+  return Fail(Code::kNotFound, "command: '" + base::Shown(command) + "' is not in PATH");
 }
 
 bool IsElf(const std::string& path) { return HeadOf(path).compare(0, SELFMAG, ELFMAG) == 0; }

@@ -1,5 +1,9 @@
 #include "node/request_text.h"
 
+#include <algorithm>
+
+#include "base/plain_text.h"
+
 namespace tessera::node {
 namespace {
 
@@ -9,6 +13,20 @@ std::vector<std::string> SplitAtCommas(const std::string& text) {
     std::size_t end = std::min(text.find(',', start), text.size());
     parts.push_back(text.substr(start, end - start));
     start = end + 1;
+  }
+  return parts;
+}
+
+// Whether the machine has such cards is for placement to say.
+Result<std::vector<std::string>> ParseCards(const std::string& field, const std::string& text) {
+  std::vector<std::string> parts = SplitAtCommas(text);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].empty() ||
+        std::find(parts.begin(), parts.begin() + i, parts[i]) != parts.begin() + i) {
+      return Fail(Code::kInvalidArgument,
+                  field + ": '" + base::Shown(text) +
+                      "' is not legal: indices or UUIDs with a comma between, each of them once");
+    }
   }
   return parts;
 }
@@ -30,7 +48,7 @@ Result<contract::BypassAction> ParseBypass(const std::string& field, const std::
   if (text == "pause") return contract::BypassAction::kPause;
   if (text == "kill") return contract::BypassAction::kKill;
   return Fail(Code::kInvalidArgument,
-              field + ": '" + text + "' is not legal: report, pause or kill");
+              field + ": '" + base::Shown(text) + "' is not legal: report, pause or kill");
 }
 
 Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::string>& command,
@@ -53,7 +71,9 @@ Result<NewSlice> ParseRequest(const RequestText& text, const std::vector<std::st
     request.cores = *cores;
   }
   if (!text.card.empty()) {
-    request.only_cards = SplitAtCommas(text.card);
+    Result<std::vector<std::string>> cards = ParseCards("--card", text.card);
+    if (!cards) return Fail(cards.error());
+    request.only_cards = *cards;
     // Naming several cards asks for all of them unless --cards or the pod says how many.
     if (from == nullptr) request.card_count = static_cast<std::uint32_t>(request.only_cards.size());
   }

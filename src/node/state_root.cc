@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/files.h"
+#include "base/plain_text.h"
 #include "contract/names.h"
 #include "node/store.h"
 
@@ -58,12 +59,16 @@ Named NamedBySomebody(const std::string& flag) {
 }
 
 tl::unexpected<Error> Unusable(const Named& named, const std::string& why) {
-  return Fail(Code::kUnavailable, named.how + ": '" + named.path + "' cannot hold promises: " +
-                                      why + "; give a directory that you may write");
+  return Fail(Code::kUnavailable, named.how + ": '" + base::Shown(named.path) +
+                                      "' cannot hold promises: " + why +
+                                      "; give a directory that you may write");
 }
 
 Result<StateRoot> UseNamed(const Named& named) {
   if (named.path[0] != '/') return Unusable(named, "not an absolute path");
+  struct stat info{};
+  if (stat(named.path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
+    return Unusable(named, "not a directory");
   // An existing directory is taken with its own mode: whoever made it said who may come in.
   mode_t mode = geteuid() == 0 ? kSharedMode : mode_t{0755};
   if (Status made = Make(named.path, mode); !made) {
@@ -106,8 +111,13 @@ Result<StateRoot> FindStateRoot(const std::string& flag) {
 Result<StateRoot> FindStateRootToRead(const std::string& flag) {
   Named named = NamedBySomebody(flag);
   if (!named.path.empty()) {
-    if (base::IsDirectory(SlicesOf(named.path))) return StateRoot{named.path, true, ""};
-    return Fail(Code::kNotFound, named.how + ": '" + named.path + "' holds no slices");
+    if (named.path[0] != '/') return Unusable(named, "not an absolute path");
+    struct stat info{};
+    if (stat(named.path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
+      return Unusable(named, "not a directory");
+    if (stat(SlicesOf(named.path).c_str(), &info) == 0) return StateRoot{named.path, true, ""};
+    if (errno != ENOENT) return Unusable(named, std::strerror(errno));
+    return Fail(Code::kNotFound, named.how + ": '" + base::Shown(named.path) + "' holds no slices");
   }
   // As FindStateRoot chooses, so that a reader sees what a run of the same user would see.
   const std::string shared = contract::kHostStateDir;

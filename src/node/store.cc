@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/files.h"
+#include "base/plain_text.h"
 #include "node/liveness.h"
 #include "node/slice_files.h"
 #include "node/slice_record.h"
@@ -131,6 +132,14 @@ Result<std::string> ChooseName(const Inventory& inventory, const NewSlice& wante
   return name;
 }
 
+// A disk without room is no card without room.
+tl::unexpected<Error> Unwritten(const Error& error) {
+  const Code code = error.code == Code::kResourceExhausted ? Code::kUnavailable : error.code;
+  return Fail(code,
+              "state directory: " + error.message +
+                  (error.code == Code::kResourceExhausted ? "; a slice takes 6 MiB there" : ""));
+}
+
 const model::Card* FindCard(const model::Node& node, const model::Uuid& uuid) {
   for (const model::Card& card : node.cards) {
     if (card.uuid == uuid) return &card;
@@ -168,7 +177,7 @@ Result<Inventory> Store::Read() const {
     return Fail(gone ? Code::kNotFound : Code::kUnavailable, names.error().message);
   }
   if (names->size() > kMostSlices) {
-    return Fail(Code::kResourceExhausted,
+    return Fail(Code::kUnavailable,
                 SlicesOf(root_) + ": more than " + std::to_string(kMostSlices) + " entries");
   }
   Inventory inventory;
@@ -202,8 +211,10 @@ Result<SliceRecord> Store::Find(const std::string& name) const {
     if (record.slice.name == name || record.slice.id == name) return record;
     names += (names.empty() ? "" : ", ") + record.slice.name;
   }
+  // It may be the one that cannot be read.
+  if (Status whole = NothingBroken(*inventory); !whole) return Fail(whole.error());
   return Fail(Code::kNotFound,
-              "NAME: '" + name + "' is no live slice; " +
+              "NAME: '" + base::Shown(name) + "' is no live slice; " +
                   (names.empty() ? std::string("there is none") : "live: " + names));
 }
 
@@ -278,9 +289,8 @@ Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wante
   if (made && rename(making.c_str(), record.directory.c_str()) != 0)
     made = FailErrno(record.directory, errno);
   if (!made) {
-    if (Status removed = base::RemoveTree(making); !removed)
-      return FailIn("state directory", removed.error());
-    return FailIn("state directory", made.error());
+    if (Status removed = base::RemoveTree(making); !removed) return Unwritten(removed.error());
+    return Unwritten(made.error());
   }
   return record;
 }
@@ -298,7 +308,7 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
   Result<SliceRecord> found = Find(name);
   if (!found) return Fail(found.error());
   if (geteuid() != 0 && geteuid() != found->owner) {
-    return Fail(Code::kPermissionDenied, "NAME: '" + name + "' belongs to user " +
+    return Fail(Code::kPermissionDenied, "NAME: '" + base::Shown(name) + "' belongs to user " +
                                              std::to_string(found->owner) +
                                              "; only that user and root may change it");
   }
@@ -344,7 +354,7 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
   if (grows) done = Update(changed.after);
   if (done) done = ChangePolicy(policy_path, policy);
   if (done && !grows) done = Update(changed.after);
-  if (!done) return Fail(done.error());
+  if (!done) return Unwritten(done.error());
   if (Result<LedgerView> ledger = ReadLedger(LedgerPath(found->directory), card_bytes)) {
     for (const LedgerCardView& card : ledger->cards) changed.held_bytes.push_back(card.held_bytes);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/plain_text.h"
+
 namespace tessera::placement {
 namespace {
 
@@ -132,8 +134,8 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
   for (const std::string& text : request.only_cards) {
     const Card* card = CardNamed(node, text);
     if (card == nullptr) {
-      return Wrong(placement,
-                   "--card: '" + text + "' is not a card of this machine: " + CardList(node));
+      return Wrong(placement, "--card: '" + base::Shown(text) +
+                                  "' is not a card of this machine: " + CardList(node));
     }
     wanted[static_cast<std::size_t>(card - node.cards.data())] = true;
   }

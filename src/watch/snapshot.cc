@@ -1,13 +1,11 @@
 #include "watch/snapshot.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "base/files.h"
 #include "contract/names.h"
 
 namespace tessera::watch {
@@ -355,12 +353,7 @@ Snapshot TakeSnapshot(const std::string& state, const Sources& sources) {
     snapshot.state_error = root.error();
   } else if (!state.empty()) {
     // A misspelt directory looks like an empty machine: said, since it may be a new one as well.
-    if (access(state.c_str(), F_OK) == 0 && !base::IsDirectory(state)) {
-      snapshot.state_error =
-          Error{Code::kInvalidArgument, "--state '" + Printable(state) + "': not a directory"};
-    } else {
-      snapshot.state_note = "Nothing was ever promised in " + Printable(state) + ".";
-    }
+    snapshot.state_note = "Nothing was ever promised in " + Printable(state) + ".";
   }
   if (!inventory) snapshot.state_error = inventory.error();
   return snapshot;

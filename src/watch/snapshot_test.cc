@@ -272,7 +272,9 @@ TEST_F(SnapshotTest, WithoutADriverTheLedgersStillSpeak) {
 
 TEST_F(SnapshotTest, AStateDirectoryThatIsNoneIsSaid) {
   EXPECT_EQ(TakeSnapshot(directory_ + "/policy", sources_).state_error->message,
-            "--state '" + directory_ + "/policy': not a directory");
+            "--state: '" + directory_ +
+                "/policy' cannot hold promises: not a directory; give a directory that you may "
+                "write");
   const Snapshot missing = TakeSnapshot(directory_ + "/missing", sources_);
   EXPECT_FALSE(missing.state_error);
   EXPECT_EQ(missing.state_note, "Nothing was ever promised in " + directory_ + "/missing.");

@@ -86,7 +86,7 @@ class Look(unittest.TestCase):
         self.assertEqual((held["memory"], held["compute share"], held["priority"]), (True, False, False))
         nobody = self.machine.cli("explain", "nobody")
         self.assertEqual(nobody.returncode, 1)
-        self.assertEqual(nobody.stderr, "tessera explain: NAME 'nobody': no such slice; legal are chat\n")
+        self.assertEqual(nobody.stderr, "tessera explain: NAME: 'nobody' is no live slice; live: chat\n")
 
     def test_a_manifest_gives_the_request(self):
         manifest = self.machine.folder + "/pod.yaml"

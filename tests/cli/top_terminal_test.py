@@ -70,10 +70,31 @@ class Top(unittest.TestCase):
         self.terminal.tmux("resize-window", "-x", "120", "-y", "30")
         wait_until("a wider frame", lambda: any(len(line) > 80 for line in self.terminal.screen().splitlines()), 10)
         self.terminal.tmux("resize-window", "-x", "50", "-y", "8")
-        wait_until("a small frame", lambda: "more lines" in self.terminal.screen(), 10)
+        wait_until("a small frame", lambda: "card 0  held " in self.terminal.screen(), 10)
         self.assertTrue(all(len(line) <= 50 for line in self.terminal.screen().splitlines()))
+        self.assertRegex(self.terminal.screen(), r"chat .*/    8,000 live")
+        self.terminal.tmux("resize-window", "-x", "50", "-y", "4")
+        wait_until("a tiny frame", lambda: "more lines" in self.terminal.screen(), 10)
         self.terminal.tmux("resize-window", "-x", "80", "-y", "24")
         self.terminal.key("C-c")
+        self.comes_back()
+
+    def test_nothing_flickers(self):
+        # What is drawn on an unchanged screen never clears it: no erased line shows between two frames.
+        log = self.machine.folder + "/bytes"
+        self.terminal.tmux("pipe-pane", "-o", "cat >" + shlex.quote(log))
+        wait_until("three frames", lambda: os.path.exists(log) and open(log, "rb").read().count(b"\x1b[H") >= 3, 20)
+        self.terminal.tmux("pipe-pane")
+        with open(log, "rb") as file:
+            drawn = file.read()
+        self.assertNotIn(b"\x1b[2J", drawn)
+        self.assertNotIn(b"\x1b[H\x1b[J", drawn)
+        # Each line is written before its rest is erased, and a frame ends with the erasing of what is below.
+        for frame in drawn.split(b"\x1b[H")[1:-1]:
+            self.assertTrue(frame.endswith(b"\x1b[J"), frame[-40:])
+            for line in frame.split(b"\r\n"):
+                self.assertFalse(line.startswith(b"\x1b[K") and line.rstrip(b"\r") != b"\x1b[K", line)
+        self.terminal.key("q")
         self.comes_back()
 
     def test_sigterm_gives_the_terminal_back(self):

@@ -1,5 +1,6 @@
 """Starts programs with `tessera run` and looks at what comes through, what is refused and what is left behind."""
 
+import atexit
 import errno
 import json
 import os
@@ -15,11 +16,23 @@ import tempfile
 import time
 import unittest
 
-TESSERA = os.environ["RUN_TEST_TESSERA"]
-FENCE = os.environ["RUN_TEST_FENCE"]
-NVML = os.environ["RUN_TEST_NVML"]
-STATIC = os.environ["RUN_TEST_STATIC"]
 ROOT = os.geteuid() == 0
+
+
+def for_all_users():
+    """The programs under test where other users can start them too: a clone may stand in a closed home."""
+    folder = tempfile.mkdtemp(prefix="tessera-programs-")
+    atexit.register(shutil.rmtree, folder, True)
+    os.chmod(folder, 0o755)
+    places = {"TESSERA": "bin/tessera", "FENCE": "lib/tessera/libtessera.so", "STATIC": "bin/static_program"}
+    for name, to in places.items():
+        os.makedirs(os.path.dirname(f"{folder}/{to}"), exist_ok=True)
+        shutil.copy(os.environ["RUN_TEST_" + name], f"{folder}/{to}")
+    shutil.copytree(os.environ["RUN_TEST_NVML"], folder + "/nvml")
+    return *(f"{folder}/{to}" for to in places.values()), folder + "/nvml"
+
+
+TESSERA, FENCE, STATIC, NVML = for_all_users()
 BOUND = 60  # seconds for anything; nothing here takes more than a few
 HAS_FENCE = "grep -q /libtessera.so /proc/self/maps"
 
@@ -73,6 +86,13 @@ class Case(unittest.TestCase):
             return os.listdir(self.state + "/slices")
         except FileNotFoundError:
             return []
+
+    def all_is_given_back(self):
+        """What has ended is removed by whoever comes next, its watcher for one."""
+        deadline = time.monotonic() + BOUND
+        while self.slices():
+            self.assertLess(time.monotonic(), deadline, self.slices())
+            time.sleep(0.1)
 
     def ok(self, result):
         self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
@@ -241,7 +261,7 @@ class Fence(Case):
         self.assertRegex(result.stderr, r"^tessera: .*static_program is statically linked: the fence cannot get into it.*\n$")
         result = self.run_in_slice(STATIC, options=["--require-fence"])
         self.assertEqual((result.returncode, result.stdout), (125, ""))
-        self.assertEqual(self.slices(), [])
+        self.all_is_given_back()
 
     def test_a_library_that_does_not_load_is_named(self):
         library = self.folder + "/libtessera.so"
@@ -361,8 +381,9 @@ class Refusals(Case):
 
     def test_sizes(self):
         for value in ("0", "-1", "1.5", "8G", "8000mb", "huge", "", " 8", "99999999999999999999", "16777217"):
-            field = "missing" if value == "" else re.escape(f"'{value}'")
-            self.refused(2, rf"^tessera run: --mem: {field}.*whole MiB from 1", self.words("true", mem=value))
+            legal = "N" if value == "" else "whole MiB from 1"
+            field = re.escape(f"'{value}'")
+            self.refused(2, rf"^tessera run: --mem: {field}.*{legal}", self.words("true", mem=value))
             self.assertFalse(os.path.exists(self.state))
 
     def test_values(self):
@@ -411,7 +432,7 @@ class Refusals(Case):
                      env=dict(self.env, TESSERA_STATE="relative"))
         file = self.folder + "/file"
         open(file, "w").close()
-        self.refused(125, "Not a directory|File exists", self.words("true"), env=dict(self.env, TESSERA_STATE=file))
+        self.refused(125, "not a directory", self.words("true"), env=dict(self.env, TESSERA_STATE=file))
 
     def test_no_library(self):
         self.refused(125, "fence library: '/no/lib.so'", self.words("true", options=["--library", "/no/lib.so"]))

@@ -22,7 +22,8 @@ Status Check(const YAML::Node& node, int depth, int& left) {
       const YAML::Node& value = pair.second;
       if (!key.IsScalar()) return Fail(Code::kInvalidArgument, "YAML key that is no plain text");
       if (!keys.insert(key.Scalar()).second) {
-        return Fail(Code::kInvalidArgument, "key '" + key.Scalar() + "' stands twice (line " +
+        return Fail(Code::kInvalidArgument, "key '" + base::Shown(key.Scalar()) +
+                                                "' stands twice (line " +
                                                 std::to_string(key.Mark().line + 1) + ")");
       }
       if (Status ok = Check(value, depth + 1, left); !ok) return ok;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/plain_text.h"
 #include "base/yaml/yaml.h"
 #include "contract/resources.h"
 #include "model/quantity.h"
@@ -12,6 +13,7 @@
 namespace tessera::model {
 namespace {
 
+using base::Shown;
 using contract::kResourceCores;
 using contract::kResourceGpu;
 using contract::kResourceMemory;
@@ -23,14 +25,6 @@ constexpr std::array<const char*, 5> kResources = {
 
 tl::unexpected<Error> Bad(const std::string& message) {
   return Fail(Code::kInvalidArgument, message);
-}
-
-// One line of printable text, cut, for error messages.
-std::string Shown(std::string_view text) {
-  std::string shown;
-  for (char c : text.substr(0, 64))
-    shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return shown;
 }
 
 // `node[key]` without making it, undefined where there is none or `node` is no map.
