@@ -88,6 +88,29 @@ TEST_F(Vmm, BadArgumentsChangeNothing) {
   EXPECT_EQ(CU(cuMemAddressFree)(place, 2 * kBlock), CUDA_SUCCESS);
 }
 
+TEST_F(Vmm, ADescriptorAndAnImportHoldTheMemory) {
+  CUmemGenericAllocationHandle handle = Create(kBlock, true), imported = 0;
+  int descriptor = -1;
+  ASSERT_EQ(CU(cuMemExportToShareableHandle)(&descriptor, handle,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
+  const int second = dup(descriptor);
+  EXPECT_EQ(CU(cuMemRelease)(handle), CUDA_SUCCESS);
+  EXPECT_EQ(Charged(), kBlock);
+  close(descriptor);
+  EXPECT_EQ(CU(cuMemRelease)(Create(kBlock)), CUDA_SUCCESS);
+  EXPECT_EQ(Charged(), kBlock);
+  ASSERT_EQ(CU(cuMemImportFromShareableHandle)(
+                &imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(second)),
+                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            CUDA_SUCCESS);
+  close(second);
+  EXPECT_EQ(CU(cuMemRelease)(Create(kBlock)), CUDA_SUCCESS);
+  EXPECT_EQ(Charged(), kBlock);
+  EXPECT_EQ(CU(cuMemRelease)(imported), CUDA_SUCCESS);
+  EXPECT_EQ(Charged(), 0u);
+}
+
 int ImportsDescriptor(const std::string& descriptor) {
   CUcontext context{};
   CUmemGenericAllocationHandle handle = 0;

@@ -1,12 +1,14 @@
 #include "sim/cuda/physical.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <new>
+#include <vector>
 
 #include "sim/cuda/api.h"
 #include "sim/cuda/extents.h"
@@ -69,6 +71,32 @@ bool CopyWritten(int from, std::uint64_t from_offset, int to, std::uint64_t byte
   return true;
 }
 
+// Memory whose last reference here is gone while a descriptor or an importer still holds it.
+std::vector<Physical*>& HeldByOthers() {
+  static auto* held = new std::vector<Physical*>;
+  return *held;
+}
+
+// A further opening of an exported file, with a shared lock that ends with its last duplicate in
+// any process. -1 on failure.
+int OpenAgain(int file) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  const int again = open(path, O_RDWR | O_CLOEXEC);
+  if (again >= 0 && flock(again, LOCK_SH) != 0) {
+    close(again);
+    return -1;
+  }
+  return again;
+}
+
+bool IsHeldByOthers(const Physical& memory) {
+  if (!memory.own_file || memory.imported) return false;
+  if (flock(memory.file, LOCK_EX | LOCK_NB) != 0) return true;
+  flock(memory.file, LOCK_UN);
+  return false;
+}
+
 void FreePhysical(Physical& memory) {
   if (memory.own_file)
     close(memory.file);
@@ -79,7 +107,12 @@ void FreePhysical(Physical& memory) {
 }
 
 void FreeIfDone(Physical& memory) {
-  if (memory.references == 0 && memory.uses == 0) FreePhysical(memory);
+  if (memory.references != 0 || memory.uses != 0) return;
+  if (IsHeldByOthers(memory)) {
+    HeldByOthers().push_back(&memory);
+  } else {
+    FreePhysical(memory);
+  }
 }
 
 }  // namespace
@@ -103,6 +136,7 @@ bool CardOfLocation(const CUmemLocation& location, int* card) {
 
 CUresult MakePhysical(const CUmemAllocationProp& properties, int card, std::uint64_t size,
                       Physical** made) {
+  SweepExports();
   if (card >= 0 && !ChargeCard(card, size)) return CUDA_ERROR_OUT_OF_MEMORY;
   auto* memory = new (std::nothrow) Physical;
   if (!memory || !TakeBacking(size, &memory->file, &memory->offset)) {
@@ -139,7 +173,7 @@ CUresult ExportPhysical(Physical& memory, int* descriptor) {
     for (const Mapping* mapping : memory.mappings) ShowMapping(*mapping);
   }
   memory.dirty = 1;  // others write there unseen
-  *descriptor = fcntl(memory.file, F_DUPFD_CLOEXEC, 0);
+  *descriptor = OpenAgain(memory.file);
   return *descriptor < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
@@ -157,7 +191,7 @@ CUresult ImportPhysical(int descriptor, Physical** made) {
   if (card >= 0 && !device) return CUDA_ERROR_INVALID_DEVICE;
   auto* memory = new (std::nothrow) Physical;
   if (!memory) return CUDA_ERROR_OUT_OF_MEMORY;
-  memory->file = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  memory->file = OpenAgain(descriptor);
   if (memory->file < 0) {
     delete memory;
     return CUDA_ERROR_OPERATING_SYSTEM;
@@ -188,6 +222,14 @@ void DropReference(Physical& memory) {
 void DropUse(Physical& memory) {
   --memory.uses;
   FreeIfDone(memory);
+}
+
+void SweepExports() {
+  std::erase_if(HeldByOthers(), [](Physical* memory) {
+    if (IsHeldByOthers(*memory)) return false;
+    FreePhysical(*memory);
+    return true;
+  });
 }
 
 bool ShowMapping(const Mapping& mapping) {

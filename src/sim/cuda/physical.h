@@ -8,7 +8,9 @@
 // Invariants:
 //   1. Memory lives, and its card is charged, until the last handle reference and the last mapping
 //      are gone.
-//   2. Imported memory is charged to its maker only.
+//   2. Imported memory is charged to its maker only: until the last descriptor is closed and the
+//      last importer has released it, as cuMemExportToShareableHandle documents. The maker notices
+//      that at its next call here.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +55,8 @@ CUresult ExportPhysical(Physical& memory, int* descriptor);
 // Gives up one reference or use; frees the memory with the last.
 void DropReference(Physical& memory);
 void DropUse(Physical& memory);
+// Frees exported memory that nobody holds any more.
+void SweepExports();
 
 // Shows the mapping's memory at its place with the access that it has.
 bool ShowMapping(const Mapping& mapping);

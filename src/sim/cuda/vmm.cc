@@ -142,6 +142,7 @@ SIM_API(cuMemRelease)(CUmemGenericAllocationHandle handle) {
   Physical* memory = Find<Physical>(handle);
   if (!memory) return CUDA_ERROR_INVALID_VALUE;
   DropReference(*memory);
+  SweepExports();
   return CUDA_SUCCESS;
 }
 
@@ -203,6 +204,7 @@ SIM_API(cuMemUnmap)(CUdeviceptr pointer, std::size_t size) {
       reservation->mappings.erase(mapping->base);
       DropUse(memory);
     }
+    SweepExports();
   }
   SpendHostTime(Node()->costs.vmm_unmap_ns_per_block, size);
   return CUDA_SUCCESS;

@@ -105,7 +105,8 @@ void RegisterVirtualMemory(std::vector<Entry>& entries) {
                            },
                            [](Chunk& chunk) { return DRIVER(cuMemRelease)(chunk.second); });
                      }});
-  // An export and an import of our own memory add references, not bytes.
+  // An export and an import of our own memory add references, not bytes. The exporter's handle goes
+  // first: the import alone must keep the charge.
   auto exported = [](Bench& bench, auto share, auto import) {
     return Handle(
         bench, DRIVER(cuMemCreate),
@@ -118,12 +119,9 @@ void RegisterVirtualMemory(std::vector<Entry>& entries) {
                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
           }
           ::close(chunk.fd);
-          return result;
-        },
-        [](Chunk& chunk) {
-          CUresult result = DRIVER(cuMemRelease)(chunk.second);
           return result != CUDA_SUCCESS ? result : ReleaseHandle(chunk);
-        });
+        },
+        [](Chunk& chunk) { return DRIVER(cuMemRelease)(chunk.second); });
   };
   entries.push_back({"cuMemExportToShareableHandle", [exported](Bench& bench, void* function) {
                        return exported(bench, AS(cuMemExportToShareableHandle, function),
