@@ -169,14 +169,19 @@ bool Confirmer::Waits(const std::vector<Finding>& findings) const {
   });
 }
 
-std::vector<Finding> Confirmer::Confirm(const std::vector<Finding>& findings) {
-  std::vector<Finding> confirmed;
-  for (const Finding& finding : findings) {
-    if (std::any_of(last_.begin(), last_.end(),
+std::vector<Finding> InBoth(const std::vector<Finding>& first, const std::vector<Finding>& second) {
+  std::vector<Finding> both;
+  for (const Finding& finding : second) {
+    if (std::any_of(first.begin(), first.end(),
                     [&](const Finding& f) { return Same(f, finding); })) {
-      confirmed.push_back(finding);
+      both.push_back(finding);
     }
   }
+  return both;
+}
+
+std::vector<Finding> Confirmer::Confirm(const std::vector<Finding>& findings) {
+  std::vector<Finding> confirmed = InBoth(last_, findings);
   last_ = findings;
   return confirmed;
 }

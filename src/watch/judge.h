@@ -42,6 +42,9 @@ std::uint64_t SliceTolerance(std::uint64_t bytes);
 std::vector<Finding> Judge(const Snapshot& snapshot);
 std::vector<Finding> JudgeSlice(const SliceFacts& slice);
 
+// The findings of `second` that stand in `first` as well: same kind, slice and process.
+std::vector<Finding> InBoth(const std::vector<Finding>& first, const std::vector<Finding>& second);
+
 // Holds a finding back until it stands in two looks one after the other: a process may have taken
 // memory, or have been between exec and its first instruction, while the first look was taken.
 class Confirmer {

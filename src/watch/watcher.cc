@@ -26,6 +26,10 @@ constexpr int kStartWaitMs = 5000;
 constexpr std::chrono::milliseconds kLookAgain{1000};
 constexpr int kSettleMs =
     200;  // between the command's end and the look whether anything of the slice is left
+// Driver and ledger cannot be read at one instant: what stands in one look only is an allocation
+// under way. On a machine whose processors are all taken a call lasts long, hence several looks.
+constexpr int kMoreLooks = 3;
+constexpr int kBetweenLooksMs = 150;
 
 base::Fd OpenPidfd(pid_t pid) {
   return base::Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -165,8 +169,11 @@ class Watcher {
     }
     node::Inventory own;
     own.live.push_back(*record);
-    const Snapshot snapshot = MakeSnapshot(own, sources);
-    const std::vector<Finding> findings = Judge(snapshot);
+    std::vector<Finding> findings = Judge(MakeSnapshot(own, sources));
+    for (int again = 0; again < kMoreLooks && !findings.empty(); ++again) {
+      Sleep(kBetweenLooksMs);
+      findings = InBoth(findings, Judge(MakeSnapshot(own, sources)));
+    }
     suspicion_ = confirmer_.Waits(findings);
     for (const Finding& finding : confirmer_.Confirm(findings)) {
       const auto key =
