@@ -5,6 +5,7 @@
 #include <new>
 
 #include "sim/cuda/api.h"
+#include "sim/cuda/work.h"
 
 namespace tessera::sim {
 namespace {
@@ -212,6 +213,7 @@ SIM_API(cuCtxDestroy_v2)(CUcontext handle) {
   if (OnStack(handle)) --current.depth;
   Deactivate(*context);
   RemoveHandle<Context>(handle);
+  DeleteStreamsOf(*context);
   delete context;
   return CUDA_SUCCESS;
 }

@@ -214,6 +214,13 @@ ContextStreams& StreamsOf(Context& context) {
   return *static_cast<ContextStreams*>(known);
 }
 
+void DeleteStreamsOf(Context& context) {
+  auto* all = static_cast<ContextStreams*>(context.legacy_stream.exchange(nullptr));
+  if (all == nullptr) return;
+  for (Stream* stream : all->streams) delete stream;
+  delete all;
+}
+
 CUresult Enqueue(Stream& stream, EngineKind engine, std::uint64_t duration_ns,
                  std::function<void()> effect) {
   if (const CUresult refused = RefuseLegacyCapture(stream); refused != CUDA_SUCCESS) return refused;

@@ -86,6 +86,9 @@ struct ContextStreams : Stream {
   std::vector<Stream*> streams;  // created and per-thread ones, guarded by the work mutex
 };
 ContextStreams& StreamsOf(Context& context);
+// For a context that has ended and is deleted: its stream objects, per-thread ones included.
+// Threads that remember one look at the context's id, which is never used again.
+void DeleteStreamsOf(Context& context);
 // Work that is on the stream goes on; the object goes when it is done.
 void DestroyStream(Stream& stream);
 
