@@ -1,4 +1,7 @@
 // Work of copy and fill nodes, by the same plans as the stream functions make.
+#include <cstdint>
+#include <cstring>
+
 #include "sim/cuda/api.h"
 #include "sim/cuda/copy.h"
 #include "sim/cuda/graph.h"
@@ -6,8 +9,12 @@
 namespace tessera::sim {
 
 CUresult CheckCopy(const CUDA_MEMCPY3D& c) {
-  const auto known = [](CUmemorytype type) {
-    return type >= CU_MEMORYTYPE_HOST && type <= CU_MEMORYTYPE_UNIFIED;
+  // A program may pass what the enumeration has no value for: looked at as the number that it is.
+  const auto known = [](const CUmemorytype& type) {
+    std::uint32_t number = 0;
+    static_assert(sizeof number == sizeof type);
+    std::memcpy(&number, &type, sizeof number);
+    return number >= CU_MEMORYTYPE_HOST && number <= CU_MEMORYTYPE_UNIFIED;
   };
   if (!known(c.srcMemoryType) || !known(c.dstMemoryType)) return CUDA_ERROR_INVALID_VALUE;
   const auto narrow = [&](CUmemorytype type, std::size_t pitch) {

@@ -2,6 +2,7 @@
 // counter of this process: a signal sets it at its time, a wait holds its stream until the counter
 // is there.
 #include <atomic>
+#include <memory>
 
 #include "sim/cuda/api.h"
 #include "sim/cuda/capture.h"
@@ -18,19 +19,21 @@ struct ExternalSemaphore {
   CUexternalSemaphoreHandleType type{};
   bool timeline = false;  // counts up to values; else one signal lets one wait through
   std::atomic<std::uint64_t> value{0};
+  // The handle's own reference. Work that names the semaphore holds one each: it may be destroyed
+  // while that work is held.
+  std::shared_ptr<ExternalSemaphore> own;
 };
+using Semaphores = std::vector<std::shared_ptr<ExternalSemaphore>>;
 
-// Semaphores may be destroyed while work that names them is still held: they are kept, an object is
-// 40 bytes.
 std::uint64_t ValueOf(const ExternalSemaphore& semaphore, std::uint64_t asked) {
   return semaphore.timeline ? asked : 1;
 }
 
-CUresult FindAll(const std::vector<CUexternalSemaphore>& handles,
-                 std::vector<ExternalSemaphore*>* found) {
+CUresult FindAll(const std::vector<CUexternalSemaphore>& handles, Semaphores* found) {
   for (CUexternalSemaphore handle : handles) {
-    found->push_back(Find<ExternalSemaphore>(handle));
-    if (found->back() == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const ExternalSemaphore* semaphore = Find<ExternalSemaphore>(handle);
+    if (semaphore == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    found->push_back(semaphore->own);
   }
   return CUDA_SUCCESS;
 }
@@ -39,7 +42,7 @@ CUresult FindAll(const std::vector<CUexternalSemaphore>& handles,
 
 CUresult SignalSemaphores(Stream& stream, const std::vector<CUexternalSemaphore>& handles,
                           const std::vector<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>& params) {
-  std::vector<ExternalSemaphore*> semaphores;
+  Semaphores semaphores;
   SIM_TRY(FindAll(handles, &semaphores));
   for (std::size_t i = 0; i < semaphores.size(); ++i) {
     Work signal;
@@ -56,7 +59,7 @@ CUresult SignalSemaphores(Stream& stream, const std::vector<CUexternalSemaphore>
 
 CUresult WaitForSemaphores(Stream& stream, const std::vector<CUexternalSemaphore>& handles,
                            const std::vector<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>& params) {
-  std::vector<ExternalSemaphore*> semaphores;
+  Semaphores semaphores;
   SIM_TRY(FindAll(handles, &semaphores));
   for (std::size_t i = 0; i < semaphores.size(); ++i) {
     Work wait;
@@ -90,17 +93,20 @@ SIM_API(cuImportExternalSemaphore)(CUexternalSemaphore* handle,
     default:
       return CUDA_ERROR_INVALID_VALUE;  // handles of Windows
   }
-  auto* semaphore = new ExternalSemaphore;
+  const auto semaphore = std::make_shared<ExternalSemaphore>();
+  semaphore->own = semaphore;
   semaphore->type = desc->type;
   semaphore->timeline = desc->type == CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD;
-  semaphore->handle = NewHandle(semaphore);
+  semaphore->handle = NewHandle(semaphore.get());
   *handle = semaphore->handle;
   return CUDA_SUCCESS;
 }
 
 SIM_API(cuDestroyExternalSemaphore)(CUexternalSemaphore handle) {
-  return RemoveHandle<ExternalSemaphore>(handle) != nullptr ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_INVALID_HANDLE;
+  ExternalSemaphore* semaphore = RemoveHandle<ExternalSemaphore>(handle);
+  if (semaphore == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const std::shared_ptr<ExternalSemaphore> last = std::move(semaphore->own);
+  return CUDA_SUCCESS;
 }
 
 SIM_API(cuSignalExternalSemaphoresAsync)(const CUexternalSemaphore* handles,

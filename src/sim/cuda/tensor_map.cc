@@ -64,10 +64,10 @@ SIM_API(cuTensorMapEncodeTiled)(CUtensorMap* map, CUtensorMapDataType type, cuui
                                 const cuuint32_t* box, const cuuint32_t* element_strides,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
-  for (cuuint32_t i = 0; box != nullptr && i < rank && i < 5; ++i) {
+  if (box == nullptr || rank > 5) return CUDA_ERROR_INVALID_VALUE;
+  for (cuuint32_t i = 0; i < rank; ++i) {
     if (box[i] == 0 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
   }
-  if (box == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return Encode(map, 0, type, rank, 1, address, dim, strides, element_strides, interleave, swizzle,
                 promotion, fill);
 }

@@ -95,6 +95,7 @@ struct Driver {
   std::map<std::uint64_t, std::uint64_t> imported;
   Context* last_ended = nullptr;
   Pool* last_pool = nullptr;
+  std::vector<Pool*> ended_pools;  // kept: the fence may still ask about their handles
   std::function<void()> meanwhile[static_cast<int>(Call::kCalls)][2];  // before, after
 };
 
@@ -227,6 +228,7 @@ void EndContext(Context* context) {
 void EndPool(Pool* pool) {
   D().pools.erase(pool);
   D().last_pool = pool;
+  D().ended_pools.push_back(pool);
 }
 
 Context* NewContext(int card) {
