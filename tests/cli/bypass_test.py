@@ -109,13 +109,17 @@ class Bypass(unittest.TestCase):
         explained = machine.json("explain", "chat")
         self.assertTrue({row["what"]: row["held"] for row in explained["guarantees"]}["second wall"])
         self.assertEqual(machine.cli("limit", "chat", "--mem", "9000").returncode, 0)
+        # A cgroup bears the id of its slice: it is there while the slice lives, and goes with it.
+        slice_id, = [row["id"] for row in machine.json("ps")["slices"] if row["name"] == "chat"]
+        cgroups = [f"{root}/tessera/{slice_id}" for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")]
+        self.assertTrue(any(os.path.isdir(path) for path in cgroups))
         holder.stdin.close()
         holder.wait(timeout=10)
-        time.sleep(1)
-        for root in ("/sys/fs/cgroup/tessera", "/sys/fs/cgroup/unified/tessera"):
-            if os.path.isdir(root):
-                left = [name for name in os.listdir(root) if name.startswith("chat")]
-                self.assertEqual(left, [], "the cgroup goes with its slice")
+        for _ in range(50):
+            if not any(os.path.isdir(path) for path in cgroups):
+                break
+            time.sleep(0.2)
+        self.assertEqual([path for path in cgroups if os.path.isdir(path)], [], "the cgroup goes with its slice")
 
 
 if __name__ == "__main__":
