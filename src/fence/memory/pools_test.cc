@@ -1,0 +1,87 @@
+// Pools and graphs: charged by what the driver says that they have reserved.
+#include <gtest/gtest.h>
+
+#include "memory/testing/memory_fixture.h"
+
+namespace tessera::fence {
+namespace {
+
+using contract::Kind;
+using testing::Held;
+using testing::kMiB;
+using testing::SetLimit;
+
+using Memory = testing::MemoryFixture;
+
+TEST_F(Memory, GraphMemoryIsChargedWhenTheGraphIsLaunched) {
+  SetLimit(0, base_ + 40 * kMiB);
+  CUgraphExec exec = nullptr, large = nullptr;
+  ASSERT_EQ(cuGraphInstantiateWithFlags(&exec, reinterpret_cast<CUgraph>(30 * kMiB), 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kGraph), 0u);
+  ASSERT_EQ(cuGraphLaunch(exec, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kGraph), 30 * kMiB);
+  EXPECT_EQ(cuGraphInstantiateWithFlags(&large, reinterpret_cast<CUgraph>(80 * kMiB), 0),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(large, nullptr);
+  Same();
+  ASSERT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  ASSERT_EQ(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kGraph), 0u);
+  Same();
+}
+
+TEST_F(Memory, PoolsAreChargedByWhatTheyReserve) {
+  CUdeviceptr p = 0, q = 0;
+  ASSERT_EQ(cuMemAllocAsync(&p, 30 * kMiB, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB);
+  ASSERT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB)
+      << "the pool holds it until the stream is synchronised";
+  ASSERT_EQ(cuMemAllocAsync(&q, 20 * kMiB, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 30 * kMiB);
+  ASSERT_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 0u);
+  Same();
+}
+
+TEST_F(Memory, APoolCannotGrowPastTheLimitAndGivesBackBeforeOthersAreRefused) {
+  SetLimit(0, base_ + 50 * kMiB);
+  CUdeviceptr p = 0, q = 4;
+  ASSERT_EQ(cuMemAllocAsync(&p, 40 * kMiB, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAllocAsync(&q, 20 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(q, 4u);
+  Same();
+  ASSERT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc_v2(&q, 48 * kMiB), CUDA_SUCCESS)
+      << "what the pool holds in vain is not in the way";
+  Same();
+  cuMemFree_v2(q);
+}
+
+TEST_F(Memory, ADestroyedPoolIsChargedUntilItsLastAllocationGoes) {
+  CUmemPoolProps props{};
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  cuuint64_t keep = UINT64_MAX;
+  ASSERT_EQ(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep), CUDA_SUCCESS);
+  CUdeviceptr p = 0, q = 0;
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&p, 10 * kMiB, pool, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&q, 6 * kMiB, pool, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemFreeAsync(q, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 16 * kMiB) << "above the threshold only";
+  ASSERT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 10 * kMiB);
+  ASSERT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 10 * kMiB);
+  ASSERT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 0u);
+  Same();
+}
+
+}  // namespace
+}  // namespace tessera::fence
