@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint32_t kOpen = 0;
 constexpr std::uint32_t kAsk = 1;  // not 0: the thunk takes the slow path
-constexpr std::uint64_t kStaleNs = 1'000'000'000;
 // A wake may be missed (the policy's gate is opened by a plain store): the longest that an open
 // gate goes unnoticed.
 constexpr std::uint64_t kLookEveryNs = 5'000'000;
@@ -22,7 +21,7 @@ bool Guarded() {
   const std::uint64_t beat = contract::Load(TheSlice().policy.header().heartbeat_ns);
   if (beat == 0) return false;
   const std::uint64_t now = os::MonotonicNs();
-  return now < beat ? beat - now < kStaleNs : now - beat < kStaleNs;
+  return now < beat ? beat - now < kHeartStopsNs : now - beat < kHeartStopsNs;
 }
 
 void WaitAt(const std::uint32_t& word) {

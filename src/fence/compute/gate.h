@@ -19,6 +19,9 @@ extern "C" {
 
 namespace tessera::fence {
 
+// An agent whose last beat is older than this is gone: nobody would open a gate any more.
+inline constexpr std::uint64_t kHeartStopsNs = 1'000'000'000;
+
 inline void PassGate() {
   const std::uint32_t* word = std::atomic_ref(tessera_gate_word).load(std::memory_order_relaxed);
   if (std::atomic_ref(*const_cast<std::uint32_t*>(word)).load(std::memory_order_relaxed) != 0) {

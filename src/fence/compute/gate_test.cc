@@ -126,17 +126,34 @@ TEST_F(GateTest, WithoutAHeartTheGateIsOpen) {
 
 TEST_F(GateTest, AHeartThatStopsOpensTheGate) {
   Gate(1);
-  Heart(os::MonotonicNs());
+  const std::uint64_t last_beat = os::MonotonicNs();
+  Heart(last_beat);
   EXPECT_EQ(Launch(), CUDA_SUCCESS);
+  EXPECT_GE(os::MonotonicNs() - last_beat, kHeartStopsNs) << "went through while it was guarded";
   EXPECT_EQ(launches, 1);
 }
 
-TEST_F(GateTest, WrappersPassTheSameGate) {
-  Heart(0);
+// What generated thunks do by machine code, wrappers of other families do by PassGate().
+TEST_F(GateTest, WrappersWaitAtTheSameGate) {
+  Heart(os::MonotonicNs());
+  PassGate();
   Gate(1);
+  const std::uint64_t last_beat = os::MonotonicNs();
+  Heart(last_beat);
   PassGate();
+  EXPECT_GE(os::MonotonicNs() - last_beat, kHeartStopsNs) << "went through while it was guarded";
+  std::atomic<bool> passed = false;
+  Heart(os::MonotonicNs() + kHeartStopsNs / 2);
+  std::thread wrapper([&] {
+    PassGate();
+    passed = true;
+  });
+  os::SleepNs(50'000'000);
+  EXPECT_FALSE(passed) << "went through a closed gate";
   Gate(0);
-  PassGate();
+  os::FutexWake(&policy->gates[0].word);
+  wrapper.join();
+  EXPECT_TRUE(passed);
 }
 
 // Last: a graph with memory is never forgotten.
