@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <vector>
@@ -88,17 +87,20 @@ std::uint64_t NamespaceInode(pid_t pid, const char* kind) {
   return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
-bool AnyProcessInMountNamespace(std::uint64_t inode) {
-  if (inode == 0) return false;
-  Result<std::vector<std::string>> names = ListDirectory("/proc");
-  if (!names) return false;
-  for (const std::string& name : *names) {
-    if (!std::isdigit(static_cast<unsigned char>(name[0]))) continue;
-    pid_t pid = 0;
-    std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (NamespaceInode(pid, "mnt") == inode) return true;
+std::optional<uid_t> RealUser(pid_t pid) {
+  // "Uid:\t1000\t1000\t1000\t1000"
+  const Result<std::string> status =
+      ReadKernelFile("/proc/" + std::to_string(pid) + "/status", 65536);
+  if (!status) return std::nullopt;
+  constexpr std::string_view kField = "\nUid:\t";
+  const std::size_t at = status->find(kField);
+  if (at == std::string::npos) return std::nullopt;
+  uid_t user = 0;
+  const char* begin = status->data() + at + kField.size();
+  if (std::from_chars(begin, status->data() + status->size(), user).ec != std::errc{}) {
+    return std::nullopt;
   }
-  return false;
+  return user;
 }
 
 }  // namespace tessera::base

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -45,7 +46,8 @@ bool Alive(const ProcessIdentity& identity);
 // Inode of a namespace of a process ("mnt", "pid", "user"); 0 when it may not be seen or is gone.
 std::uint64_t NamespaceInode(pid_t pid, const char* kind);
 
-// True when some process that the caller may inspect has this mount namespace.
-bool AnyProcessInMountNamespace(std::uint64_t inode);
+// The real user of a process; none: may not be seen. The owner of /proc/PID will not do: it is root
+// for what may not be dumped.
+std::optional<uid_t> RealUser(pid_t pid);
 
 }  // namespace tessera::base

@@ -76,11 +76,11 @@ TEST(Process, HiddenIsNotGone) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Process, FindsItsOwnMountNamespace) {
-  std::uint64_t inode = NamespaceInode(getpid(), "mnt");
-  ASSERT_NE(inode, 0u);
-  EXPECT_TRUE(AnyProcessInMountNamespace(inode));
-  EXPECT_FALSE(AnyProcessInMountNamespace(1));
+TEST(Process, NamesNamespaceAndUserOfWhatItMaySee) {
+  EXPECT_NE(NamespaceInode(getpid(), "mnt"), 0u);
+  EXPECT_EQ(NamespaceInode(0x3fffff, "mnt"), 0u);
+  EXPECT_EQ(RealUser(getpid()), getuid());
+  EXPECT_FALSE(RealUser(0x3fffff));
 }
 
 }  // namespace

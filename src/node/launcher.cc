@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,12 +14,16 @@
 #include "base/log.h"
 #include "base/plain_text.h"
 #include "contract/names.h"
+#include "node/child.h"
 #include "node/program.h"
 #include "node/sandbox.h"
 #include "node/slice_files.h"
 
 namespace tessera::node {
 namespace {
+
+// Longer than the loader is waited for; a mount below /etc that never answers ends the trial.
+constexpr std::int64_t kTrialNs = 15'000'000'000;
 
 // What a trial in a child found, before this process does what cannot be undone.
 struct Trial {
@@ -38,16 +41,11 @@ Status EnterAndBuild(const SandboxPlan& sandbox) {
 
 // In a child: builds the view, then asks the program's loader whether the fence is in.
 Trial Try(const SandboxPlan& sandbox, const ProgramKind& kind) {
-  Trial trial;
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return trial;
-  base::Fd from(ends[0]), to(ends[1]);
-  pid_t child = fork();
-  if (child < 0) {
-    trial.why = std::strerror(errno);
-    return trial;
-  }
-  if (child == 0) {
+  ChildPlan plan;
+  plan.what = "the trial of the namespace";
+  plan.wait_ns = kTrialNs;
+  plan.tell_waiting = true;
+  const Result<ChildEnd> end = RunChild(plan, [&](int to) {
     std::string answer;
     if (Status built = EnterAndBuild(sandbox); !built) {
       answer = "-" + built.error().message;
@@ -56,20 +54,16 @@ Trial Try(const SandboxPlan& sandbox, const ProgramKind& kind) {
     } else {
       answer = kind.interpreter.empty() || LoaderLoads(kind, kLibraryInside) ? "+" : "0";
     }
-    ssize_t put = write(to.get(), answer.data(), answer.size());
-    _exit(put == static_cast<ssize_t>(answer.size()) ? 0 : 1);
-  }
-  to = base::Fd();
-  char answer[512];
-  ssize_t got = read(from.get(), answer, sizeof answer);
-  waitpid(child, nullptr, 0);
-  if (got <= 0) {
-    trial.why = "the trial ended without an answer";
+    return write(to, answer.data(), answer.size()) == static_cast<ssize_t>(answer.size()) ? 0 : 1;
+  });
+  Trial trial;
+  if (!end || end->output.empty()) {
+    trial.why = end ? "the trial ended without an answer" : end.error().message;
     return trial;
   }
-  trial.view_built = answer[0] != '-';
-  trial.fence_loads = answer[0] == '+';
-  if (!trial.view_built) trial.why.assign(answer + 1, static_cast<std::size_t>(got) - 1);
+  trial.view_built = end->output[0] != '-';
+  trial.fence_loads = end->output[0] == '+';
+  if (!trial.view_built) trial.why = end->output.substr(1);
   return trial;
 }
 

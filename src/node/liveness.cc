@@ -17,10 +17,6 @@
 namespace tessera::node {
 namespace {
 
-// Where no policy stands: a namespace that got the number of a dead slice's, or whose root has put
-// the slice's files away.
-constexpr char kNoSlice[] = "-";
-
 // The value of one variable in the text of /proc/PID/environ.
 std::string VariableOf(const std::string& environment, const std::string& name) {
   std::string start = name + "=";
@@ -29,23 +25,6 @@ std::string VariableOf(const std::string& environment, const std::string& name) 
   if (at == std::string::npos) return "";
   if (environment[at] == '\0') ++at;
   return std::string(environment.c_str() + at + start.size());
-}
-
-// Whether a file named "ledger" with that inode is mapped there; none: may not be seen.
-std::optional<bool> MapsFile(pid_t pid, std::uint64_t inode) {
-  constexpr std::size_t kMostMaps = 16 << 20;
-  Result<std::string> maps =
-      base::ReadKernelFile("/proc/" + std::to_string(pid) + "/maps", kMostMaps);
-  if (!maps) return maps.error().code == Code::kDataLoss ? std::optional(false) : std::nullopt;
-  const std::string number = " " + std::to_string(inode) + " ";
-  const std::string name = std::string("/") + contract::kLedgerFile;
-  for (std::size_t start = 0; start < maps->size();) {
-    const std::size_t end = std::min(maps->find('\n', start), maps->size());
-    const std::string_view line = std::string_view(*maps).substr(start, end - start);
-    if (line.find(number) != line.npos && line.find(name) != line.npos) return true;
-    start = end + 1;
-  }
-  return false;
 }
 
 // Asked where a process' memory map may not be seen: is it at least one of the owner's user?
@@ -69,15 +48,20 @@ bool LivenessProbe::Lives(const SliceRecord& record) {
   if (base::Alive(record.launcher)) return true;
   if (!scanned_) Scan();
   if (NamespaceLives(record)) return true;
-  if (slice_variables_.contains(record.directory)) return true;
+  if (EnvironmentNames(record)) return true;
   return LedgerLives(record);
 }
 
 bool LivenessProbe::NamespaceLives(const SliceRecord& record) const {
   if (record.mount_namespace == 0) return false;
-  auto found = slice_of_namespace_.find(record.mount_namespace);
-  if (found == slice_of_namespace_.end()) return false;
-  return found->second.empty() || found->second == record.slice.id;
+  const auto found = policy_of_namespace_.find(record.mount_namespace);
+  if (found == policy_of_namespace_.end()) return false;
+  if (!found->second.readable) return true;
+  const std::optional<Place> own = PlaceOfFile(record.directory + "/" + contract::kPolicyFile);
+  if (!own) return true;
+  // Whatever root of the slice has mounted over it.
+  const std::vector<Place>& mounted = found->second.mounted;
+  return found->second.place == own || std::ranges::find(mounted, *own) != mounted.end();
 }
 
 // Root in the machine's own pid namespace; for anybody else, unseen is not gone.
@@ -95,30 +79,38 @@ bool LivenessProbe::PidNamespaceLives(std::uint64_t inode) {
 
 // A process with a root directory of its own may not see what the others of its namespace do: each
 // of them is asked until one does.
-void LivenessProbe::LookForSlice(std::uint64_t inode, const std::string& pid) {
-  const auto known = slice_of_namespace_.find(inode);
-  if (known != slice_of_namespace_.end() && known->second != kNoSlice) return;
-  Result<PolicyView> policy =
-      ReadPolicy("/proc/" + pid + "/root" + contract::kSliceDir + "/" + contract::kPolicyFile);
-  const bool none = !policy && policy.error().code == Code::kNotFound;
-  slice_of_namespace_[inode] = policy ? policy->slice_id : none ? kNoSlice : "";
+void LivenessProbe::LookForPolicy(std::uint64_t inode, pid_t pid) {
+  const auto known = policy_of_namespace_.find(inode);
+  if (known == policy_of_namespace_.end()) {
+    policy_of_namespace_.emplace(inode, PolicySeenBy(pid));
+  } else if (known->second.readable && !known->second.place) {
+    known->second = PolicySeenBy(pid);
+  }
 }
 
 void LivenessProbe::Scan() {
   scanned_ = true;
-  constexpr std::size_t kMostEnvironment = 4 << 20;
   Result<std::vector<std::string>> names = base::ListDirectory("/proc");
   if (!names) return;
   const std::uint64_t own_namespace = base::NamespaceInode(getpid(), "mnt");
   for (const std::string& name : *names) {
     if (!std::isdigit(static_cast<unsigned char>(name[0]))) continue;
-    pid_t pid = std::atoi(name.c_str());
+    const pid_t pid = std::atoi(name.c_str());
     if (pid == getpid()) continue;  // looks, and is of no slice: nested runs are refused
-    std::uint64_t inode = base::NamespaceInode(pid, "mnt");
-    if (inode != 0 && inode != own_namespace) LookForSlice(inode, name);
+    pids_.push_back(pid);
+    const std::uint64_t inode = base::NamespaceInode(pid, "mnt");
+    if (inode != 0 && inode != own_namespace) LookForPolicy(inode, pid);
     pid_namespaces_.insert(base::NamespaceInode(pid, "pid"));
-    Result<std::string> environment =
-        base::ReadKernelFile("/proc/" + name + "/environ", kMostEnvironment);
+  }
+}
+
+// Read only where a slice depends on it: the kernel reads an environment from the process' memory,
+// page by page.
+void LivenessProbe::ScanEnvironments() {
+  scanned_environments_ = true;
+  constexpr std::size_t kMostEnvironment = 4 << 20;
+  for (const pid_t pid : pids_) {
+    const Result<std::string> environment = memory_.Read(pid, "environ", kMostEnvironment);
     if (!environment) continue;
     if (std::string value = VariableOf(*environment, contract::kEnvSliceDir); !value.empty()) {
       slice_variables_.insert(value);
@@ -126,9 +118,31 @@ void LivenessProbe::Scan() {
   }
 }
 
+bool LivenessProbe::EnvironmentNames(const SliceRecord& record) {
+  if (record.fencing != Fencing::kEnvironment) return false;
+  if (!scanned_environments_) ScanEnvironments();
+  return slice_variables_.contains(record.directory);
+}
+
+// Whether a file named "ledger" with that inode is mapped there; none: may not be seen.
+std::optional<bool> LivenessProbe::MapsFile(pid_t pid, std::uint64_t inode) {
+  constexpr std::size_t kMostMaps = 16 << 20;
+  const Result<std::string> maps = memory_.Read(pid, "maps", kMostMaps);
+  if (!maps) return std::nullopt;
+  const std::string number = " " + std::to_string(inode) + " ";
+  const std::string name = std::string("/") + contract::kLedgerFile;
+  for (std::size_t start = 0; start < maps->size();) {
+    const std::size_t end = std::min(maps->find('\n', start), maps->size());
+    const std::string_view line = std::string_view(*maps).substr(start, end - start);
+    if (line.find(number) != line.npos && line.find(name) != line.npos) return true;
+    start = end + 1;
+  }
+  return false;
+}
+
 // A slot is the tenant's text and may name anybody's process: only one that has the ledger mapped
 // keeps the promise.
-bool LivenessProbe::LedgerLives(const SliceRecord& record) const {
+bool LivenessProbe::LedgerLives(const SliceRecord& record) {
   std::vector<std::uint64_t> card_bytes(record.slice.cards.size(), model::kMaxMemory);
   const std::string path = LedgerPath(record.directory);
   Result<LedgerView> ledger = ReadLedger(path, card_bytes);

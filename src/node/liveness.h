@@ -10,7 +10,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "node/mount_view.h"
+#include "node/process_memory.h"
 #include "node/store.h"
 
 namespace tessera::node {
@@ -21,16 +24,21 @@ class LivenessProbe {
 
  private:
   void Scan();
-  void LookForSlice(std::uint64_t inode, const std::string& pid);
+  void ScanEnvironments();
+  void LookForPolicy(std::uint64_t inode, pid_t pid);
   bool NamespaceLives(const SliceRecord& record) const;
+  bool EnvironmentNames(const SliceRecord& record);
   bool PidNamespaceLives(std::uint64_t inode);
   bool SeesAllProcesses() const;
-  bool LedgerLives(const SliceRecord& record) const;
+  bool LedgerLives(const SliceRecord& record);
+  std::optional<bool> MapsFile(pid_t pid, std::uint64_t inode);
 
-  bool scanned_ = false;
-  // The slice whose policy stands in each mount namespace; empty where it cannot be read. The
-  // kernel gives inodes of namespaces again, so the inode alone would keep a dead slice alive.
-  std::map<std::uint64_t, std::string> slice_of_namespace_;
+  bool scanned_ = false, scanned_environments_ = false;
+  // What stands at the policy's path in each mount namespace. The kernel gives inodes of namespaces
+  // again, so the inode alone would keep a dead slice alive.
+  std::map<std::uint64_t, SeenPolicy> policy_of_namespace_;
+  std::vector<pid_t> pids_;
+  ProcessMemory memory_;
   std::set<std::uint64_t> pid_namespaces_;
   std::set<std::string> slice_variables_;  // values of TESSERA_SLICE_DIR
   std::optional<std::string> boot_id_;

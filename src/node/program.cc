@@ -2,10 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,9 +12,9 @@
 #include <cstring>
 #include <limits>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/plain_text.h"
+#include "node/child.h"
 
 namespace tessera::node {
 namespace {
@@ -131,38 +128,17 @@ ProgramKind InspectProgram(const std::string& path) {
 }
 
 bool LoaderLoads(const ProgramKind& program, const std::string& library) {
-  constexpr std::int64_t kWaitNs = 5'000'000'000;
-  int ends[2];
-  if (program.interpreter.empty() || pipe2(ends, O_CLOEXEC) != 0) return false;
-  base::Fd from(ends[0]), to(ends[1]);
-  pid_t child = fork();
-  if (child < 0) return false;
-  if (child == 0) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null, STDIN_FILENO);
-    dup2(to.get(), STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
+  if (program.interpreter.empty()) return false;
+  ChildPlan plan;
+  plan.what = "loader";
+  plan.wait_ns = 5'000'000'000;
+  plan.speaks = ChildSpeaks::kByStdout;
+  const Result<ChildEnd> end = RunChild(plan, [&program](int) {
     execl(program.interpreter.c_str(), program.interpreter.c_str(), "--list", program.file.c_str(),
           nullptr);
-    _exit(127);
-  }
-  to = base::Fd();
-  std::string text;
-  std::int64_t deadline = base::RealClock().NowNs() + kWaitNs;
-  for (;;) {
-    std::int64_t left_ms = (deadline - base::RealClock().NowNs()) / 1'000'000;
-    pollfd ready{from.get(), POLLIN, 0};
-    if (left_ms <= 0 || poll(&ready, 1, static_cast<int>(left_ms)) == 0) break;
-    char buffer[4096];
-    ssize_t got = read(from.get(), buffer, sizeof buffer);
-    if (got <= 0) break;
-    text.append(buffer, static_cast<std::size_t>(got));
-    constexpr std::size_t kMostText = 1 << 20;
-    if (text.size() > kMostText) break;
-  }
-  kill(child, SIGKILL);  // has ended already when all went well
-  waitpid(child, nullptr, 0);
-  return text.find(library) != std::string::npos;
+    return 127;
+  });
+  return end && end->output.find(library) != std::string::npos;
 }
 
 }  // namespace tessera::node

@@ -1,68 +1,32 @@
 #include "watch/host.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 
-#include "base/fd.h"
 #include "base/files.h"
+#include "node/child.h"
 #include "node/mounts.h"
 #include "node/sandbox.h"
 
 namespace tessera::watch {
 namespace {
 
-constexpr int kTrialMs = 5000;
-constexpr std::size_t kMostAnswer = std::size_t{1} << 20;
+constexpr std::int64_t kTrialNs = 5'000'000'000;
 
-struct Trial {
-  std::string output;
-  int exit_code = -1;  // -1: killed, or never ended
-};
-
-// Runs `work` in a child with stdout and stderr in one pipe; kills it after kTrialMs.
-Result<Trial> InChild(const std::function<void()>& work) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return FailErrno("trial", errno);
-  const base::Fd from(ends[0]);
-  base::Fd to(ends[1]);
-  const pid_t child = fork();
-  if (child < 0) return FailErrno("trial", errno);
-  if (child == 0) {
-    dup2(to.get(), STDOUT_FILENO);
-    dup2(to.get(), STDERR_FILENO);
+// Runs `work` in a child, stdout and stderr in one pipe, killed after kTrialNs.
+Result<node::ChildEnd> InChild(const std::function<void()>& work) {
+  node::ChildPlan plan;
+  plan.what = "trial";
+  plan.wait_ns = kTrialNs;
+  plan.speaks = node::ChildSpeaks::kByStdoutAndStderr;
+  return node::RunChild(plan, [&work](int) {
     work();
-    _exit(1);
-  }
-  to = base::Fd();
-  Trial trial;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kTrialMs);
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
-    pollfd ready{from.get(), POLLIN, 0};
-    const int polled = left.count() <= 0 ? 0 : poll(&ready, 1, static_cast<int>(left.count()));
-    if (polled < 0 && errno == EINTR) continue;
-    if (polled <= 0) break;
-    std::array<char, 4096> buffer;
-    const ssize_t got = read(from.get(), buffer.data(), buffer.size());
-    if (got <= 0 || trial.output.size() > kMostAnswer) break;
-    trial.output.append(buffer.data(), static_cast<std::size_t>(got));
-  }
-  int status = 0;
-  if (std::chrono::steady_clock::now() >= end) kill(child, SIGKILL);
-  waitpid(child, &status, 0);
-  if (WIFEXITED(status)) trial.exit_code = WEXITSTATUS(status);
-  return trial;
+    return 1;
+  });
 }
 
 void Tell(const std::string& text) {
@@ -76,7 +40,7 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 Status TryNamespaces() {
   std::string folder = "/tmp/tessera-trial-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return FailErrno("/tmp", errno);
-  const Result<Trial> trial = InChild([&folder] {
+  const Result<node::ChildEnd> trial = InChild([&folder] {
     if (Status entered = node::EnterNamespace(); !entered) {
       Tell(entered.error().message);
       _exit(1);
@@ -95,13 +59,13 @@ Status TryNamespaces() {
   });
   rmdir(folder.c_str());
   if (!trial) return Fail(trial.error());
-  if (trial->exit_code == 0) return {};
+  if (trial->exit_code == 0 && trial->output.empty()) return {};
   return Fail(Code::kUnavailable,
               trial->output.empty() ? "the trial did not end" : FirstLine(trial->output));
 }
 
 Status TryPreload(const std::string& library) {
-  const Result<Trial> trial = InChild([&library] {
+  const Result<node::ChildEnd> trial = InChild([&library] {
     setenv("LD_PRELOAD", library.c_str(), 1);
     execlp("cat", "cat", "/proc/self/maps", nullptr);
     Tell("cat: cannot be started");

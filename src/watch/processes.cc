@@ -1,18 +1,15 @@
 #include "watch/processes.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <memory>
 
-#include "base/files.h"
+#include "node/process_memory.h"
 
 namespace tessera::watch {
 namespace {
@@ -20,10 +17,6 @@ namespace {
 constexpr std::size_t kMostMaps = std::size_t{16}
                                   << 20;  // of /proc/PID/maps; a PyTorch process has 1 MiB
 constexpr std::size_t kMostCommandLine = 256;
-
-std::string ProcPath(pid_t pid, const char* file) {
-  return "/proc/" + std::to_string(pid) + "/" + file;
-}
 
 // "7f..-7f.. r-xp 00000000 fe:01 1234    /usr/lib/libcuda.so.1"
 struct MapLine {
@@ -72,25 +65,10 @@ void LookAtLines(std::string_view lines, const FileIdentity& ledger, Mapped& map
   }
 }
 
-// Of "Uid:\t1000\t1000\t1000\t1000". The owner of /proc/PID will not do: it is root for what may
-// not be dumped.
-std::optional<uid_t> ReadUser(pid_t pid) {
-  const Result<std::string> status = base::ReadKernelFile(ProcPath(pid, "status"), 65536);
-  if (!status) return std::nullopt;
-  constexpr std::string_view kField = "\nUid:\t";
-  const std::size_t at = status->find(kField);
-  if (at == std::string::npos) return std::nullopt;
-  uid_t user = 0;
-  const char* begin = status->data() + at + kField.size();
-  if (std::from_chars(begin, status->data() + status->size(), user).ec != std::errc{}) {
-    return std::nullopt;
-  }
-  return user;
-}
-
 class ProcFs : public Processes {
  public:
   std::vector<ProcessEntry> All() override {
+    memory_ = nullptr;
     std::vector<ProcessEntry> all;
     const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), &closedir);
     if (!proc) return all;
@@ -111,51 +89,36 @@ class ProcFs : public Processes {
   }
 
   std::string CommandLine(const ProcessEntry& process) override {
-    // Read by hand: only the beginning is wanted, of whatever length it is.
-    const base::Fd file(
-        open(ProcPath(process.identity.pid, "cmdline").c_str(), O_RDONLY | O_CLOEXEC));
-    std::array<char, kMostCommandLine> buffer{};
-    const ssize_t n = file.valid() ? read(file.get(), buffer.data(), buffer.size()) : 0;
-    if (n <= 0) return process.command;
-    std::string text(buffer.data(), static_cast<std::size_t>(n));
+    const Result<std::string> read =
+        memory().Read(process.identity.pid, "cmdline", kMostCommandLine);
+    if (!read) return process.command;
+    std::string text = *read;
     while (!text.empty() && text.back() == '\0') text.pop_back();
     std::replace(text.begin(), text.end(), '\0', ' ');
     return text.empty() ? process.command : Printable(text);
   }
 
   std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) override {
-    const base::Fd file(open(ProcPath(pid, "maps").c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.valid()) return std::nullopt;
+    const Result<std::string> text = memory().Read(pid, "maps", kMostMaps);
+    if (!text) return std::nullopt;
     Mapped mapped;
-    std::string text;
-    std::size_t seen = 0;
-    const auto all_found = [&] {
-      return mapped.fence && mapped.driver && (mapped.ledger || ledger.inode == 0);
-    };
-    while (seen < kMostMaps && !all_found()) {
-      std::array<char, 65536> buffer;
-      const ssize_t got = read(file.get(), buffer.data(), buffer.size());
-      if (got < 0) return std::nullopt;
-      if (got == 0) break;
-      seen += static_cast<std::size_t>(got);
-      text.append(buffer.data(), static_cast<std::size_t>(got));
-      const std::size_t whole = text.rfind('\n');
-      if (whole == std::string::npos) continue;
-      LookAtLines(std::string_view(text).substr(0, whole), ledger, mapped);
-      text.erase(0, whole + 1);
-    }
+    LookAtLines(*text, ledger, mapped);
     return mapped;
   }
 
-  std::optional<uid_t> UserOf(pid_t pid) override { return ReadUser(pid); }
+  std::optional<uid_t> UserOf(pid_t pid) override { return base::RealUser(pid); }
 
-  std::optional<FileIdentity> FileOf(pid_t pid, const std::string& path) override {
-    struct stat info{};
-    if (stat((ProcPath(pid, "root") + path).c_str(), &info) != 0) return std::nullopt;
-    return FileIdentity{info.st_dev, info.st_ino};
-  }
+  node::SeenPolicy PolicyOf(pid_t pid) override { return node::PolicySeenBy(pid); }
 
   std::uint64_t OwnPidNamespace() override { return base::NamespaceInode(getpid(), "pid"); }
+  void EndLook() override { memory_ = nullptr; }
+
+ private:
+  node::ProcessMemory& memory() {
+    if (!memory_) memory_ = std::make_unique<node::ProcessMemory>();
+    return *memory_;
+  }
+  std::unique_ptr<node::ProcessMemory> memory_;  // of the look that All() began
 };
 
 // Length of the UTF-8 sequence that `text` starts with; 0 when it is none.

@@ -1,7 +1,7 @@
 // The processes of this machine as far as the fence is concerned; the seam for tests.
 //
-// Thread safety: pure reads of /proc. What may not be seen (another user's process) is an empty
-// optional, never a guess.
+// Thread safety: one thread; reads of /proc, each bounded in time. What may not be seen (another
+// user's process, one whose tenant lets it hang) is an empty optional, never a guess.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/process.h"
+#include "node/mount_view.h"
 
 namespace tessera::watch {
 
@@ -40,16 +41,16 @@ struct Mapped {
 class Processes {
  public:
   virtual ~Processes() = default;
-  virtual std::vector<ProcessEntry> All() = 0;  // by pid
+  virtual std::vector<ProcessEntry> All() = 0;  // by pid; begins a look
   // Arguments joined by blanks, control characters replaced, at most 256 bytes; the comm when there
   // are none.
   virtual std::string CommandLine(const ProcessEntry& process) = 0;
   virtual std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) = 0;
   // The real user of the process; none: may not be seen.
   virtual std::optional<uid_t> UserOf(pid_t pid) = 0;
-  // Identity of the file that `path` is for that process (through its root and mounts).
-  virtual std::optional<FileIdentity> FileOf(pid_t pid, const std::string& path) = 0;
+  virtual node::SeenPolicy PolicyOf(pid_t pid) = 0;
   virtual std::uint64_t OwnPidNamespace() = 0;
+  virtual void EndLook() {}  // lets go of what the look was taken with
 };
 
 // Those of /proc.

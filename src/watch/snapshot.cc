@@ -57,7 +57,8 @@ CardFacts* FindCard(Snapshot& snapshot, const model::Uuid& uuid) {
 // What a look has to find the processes of one slice with.
 struct Search {
   const node::SliceRecord& record;
-  FileIdentity ledger, policy;
+  FileIdentity ledger;
+  const std::optional<node::Place>& policy;
   const std::set<pid_t>& claimed;  // pids that slots of the ledger name: candidates only
   const std::set<pid_t>& listed;   // pids that the driver names: candidates only
   const std::vector<ProcessEntry>& all;
@@ -70,10 +71,8 @@ struct Search {
     return !user || *user == record.owner;
   }
   bool SeesPolicy(pid_t pid) const {
-    if (record.fencing != node::Fencing::kNamespace || policy.inode == 0) return false;
-    const auto seen =
-        processes.FileOf(pid, std::string(contract::kSliceDir) + "/" + contract::kPolicyFile);
-    return seen && *seen == policy;
+    if (record.fencing != node::Fencing::kNamespace || !policy) return false;
+    return processes.PolicyOf(pid).Shows(*policy);
   }
   bool MapsLedger(pid_t pid) const {
     const std::optional<Mapped> mapped = processes.Maps(pid, ledger);
@@ -206,14 +205,15 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
                   const Result<node::LedgerView>& after) {
   const node::SliceRecord& record = facts.record;
   const FileIdentity ledger_file = IdentityOf(node::LedgerPath(record.directory));
-  const FileIdentity policy_file = IdentityOf(record.directory + "/" + contract::kPolicyFile);
+  const std::optional<node::Place> policy =
+      node::PlaceOfFile(record.directory + "/" + contract::kPolicyFile);
 
   const SlotMap slots = SlotsByPid(facts.ledger), slots_after = SlotsByPid(after);
   std::set<pid_t> claimed;
   for (const auto& [pid, slot] : slots) claimed.insert(pid);
 
   const std::map<pid_t, Belongs> members =
-      Members({record, ledger_file, policy_file, claimed, listed, all, *sources.processes});
+      Members({record, ledger_file, policy, claimed, listed, all, *sources.processes});
   for (const auto& [pid, by] : members) {
     const auto entry = by_pid.find(pid);
     if (entry == by_pid.end()) continue;
@@ -222,10 +222,9 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
     process.command_line = sources.processes->CommandLine(process.process);
     process.by = by;
     process.mapped = sources.processes->Maps(pid, ledger_file);
-    if (record.fencing == node::Fencing::kNamespace && policy_file.inode != 0) {
-      const std::optional<FileIdentity> seen = sources.processes->FileOf(
-          pid, std::string(contract::kSliceDir) + "/" + contract::kPolicyFile);
-      if (seen) process.policy_is_ours = *seen == policy_file;
+    if (record.fencing == node::Fencing::kNamespace && policy) {
+      const node::SeenPolicy seen = sources.processes->PolicyOf(pid);
+      if (seen.place) process.policy_is_ours = *seen.place == *policy;
     }
     process.held.assign(record.slice.cards.size(), 0);
     process.driver.assign(record.slice.cards.size(), std::nullopt);
@@ -337,6 +336,7 @@ Snapshot MakeSnapshot(const node::Inventory& inventory, const Sources& sources) 
     const auto found = by_pid.find(foreign.pid);
     if (found != by_pid.end()) foreign.command = sources.processes->CommandLine(*found->second);
   }
+  sources.processes->EndLook();
   AddPromises(snapshot);
   return snapshot;
 }

@@ -140,12 +140,10 @@ TEST_F(SnapshotTest, ASliceGetsNoOtherUsersProcess) {
 }
 
 TEST_F(SnapshotTest, WhoSeesThePolicyBelongsWhereverHisParentsAre) {
-  struct stat info{};
-  ASSERT_EQ(stat((directory_ + "/policy").c_str(), &info), 0);
   record_.fencing = node::Fencing::kNamespace;
   processes_.all.push_back({{400, 9}, 1, 'S', "leaver", 777, 1});
   processes_.maps[400] = Mapped{};
-  processes_.policies[400] = {info.st_dev, info.st_ino};
+  processes_.policies[400] = *node::PlaceOfFile(directory_ + "/policy");
   EXPECT_TRUE(Take().slices[0].processes.empty())
       << "only those that the driver names are looked at";
   (*nvml_.usages)[0]->processes = {{400, 500 * kMib}};
@@ -159,7 +157,7 @@ TEST_F(SnapshotTest, ANamespaceWhoseNumberIsUsedAgainMakesNobodyAMember) {
   // All of this slice have left their namespace; the kernel gave its number to another tenant's.
   processes_.all.push_back({{500, 4}, 1, 'S', "neighbour", 5555, processes_.own_pid_namespace});
   processes_.maps[500] = Mapped{true, true, false};
-  processes_.policies[500] = {9, 9};
+  processes_.policies[500] = "0:9 /another/policy";
   record_.fencing = node::Fencing::kNamespace;
   (*nvml_.usages)[0]->processes = {{500, 900 * kMib}};
   const Snapshot snapshot = Take();
@@ -308,7 +306,10 @@ TEST(RealProcesses, SeeThisProcess) {
   EXPECT_TRUE(mapped->ledger) << "the file asked about is mapped";
   EXPECT_FALSE(mapped->driver);
   EXPECT_FALSE(RealProcesses().Maps(0x3fffff, {}));
-  EXPECT_TRUE(RealProcesses().FileOf(getpid(), "/proc/version"));
+  EXPECT_TRUE(RealProcesses().PolicyOf(getpid()).readable);
+  EXPECT_FALSE(RealProcesses().PolicyOf(getpid()).place) << "in no slice";
+  RealProcesses().EndLook();
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a look leaves no child";
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +14,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "driver/second_wall.h"
+#include "node/child.h"
 
 namespace tessera::watch {
 namespace {
@@ -248,11 +248,9 @@ Result<WatcherStarted> StartWatcher(const WatcherPlan& plan) {
     _exit(watcher < 0 ? 1 : 0);
   }
   to = base::Fd();
-  int status = 0;
-  while (waitpid(between, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return Fail(Code::kInternal, "watcher: cannot be started");
+  const std::optional<node::Ended> ended =
+      node::WaitForEnd(between, std::int64_t{kStartWaitMs} * 1'000'000);
+  if (!ended || ended->exit_code != 0) return Fail(Code::kInternal, "watcher: cannot be started");
   pollfd ready{from.get(), POLLIN, 0};
   WatcherStarted started;
   started.second_wall_reason = "the driver does not answer";

@@ -158,17 +158,6 @@ class Accused(Case):
         self.assert_untouched(machine, "neighbour", 300)
         self.assertEqual(self.said(neighbour), "")
 
-    def said(self, process):
-        """What has come on stderr since it was asked last; the watcher writes there while the slice's command lives."""
-        os.set_blocking(process.stderr.fileno(), False)
-        text = b""
-        try:
-            while got := os.read(process.stderr.fileno(), 65536):
-                text += got
-        except BlockingIOError:
-            pass
-        return text.decode()
-
     def test_one_that_leaves_its_namespace_and_its_parents_is_named(self):
         # Without any privilege of its own: a namespace in a namespace, and init for a parent. The slice's files are still in its view.
         machine = self.machine()

@@ -83,6 +83,17 @@ class Case(unittest.TestCase):
         self.assertEqual(process.returncode, 0, (output, error))
         return output
 
+    def said(self, process):
+        """What has come on stderr since it was asked last; the watcher writes there while the slice's command lives."""
+        os.set_blocking(process.stderr.fileno(), False)
+        text = b""
+        try:
+            while got := os.read(process.stderr.fileno(), 65536):
+                text += got
+        except BlockingIOError:
+            pass
+        return text.decode()
+
     def assert_untouched(self, machine, name, held_mib):
         """The neighbour is as it was: figures to the byte, nothing said about it, its process accused of nothing."""
         ps = machine.json("ps")

@@ -24,10 +24,10 @@ class FakeProcesses : public Processes {
     if (found == users.end()) return std::nullopt;
     return found->second;
   }
-  std::optional<FileIdentity> FileOf(pid_t pid, const std::string&) override {
+  node::SeenPolicy PolicyOf(pid_t pid) override {
     const auto found = policies.find(pid);
-    if (found == policies.end()) return std::nullopt;
-    return found->second;
+    if (found == policies.end()) return {};
+    return {true, found->second, {found->second}};
   }
   std::uint64_t OwnPidNamespace() override { return own_pid_namespace; }
 
@@ -35,7 +35,7 @@ class FakeProcesses : public Processes {
   std::map<pid_t, std::string> command_lines;
   std::map<pid_t, Mapped> maps;
   std::map<pid_t, uid_t> users;
-  std::map<pid_t, FileIdentity> policies;
+  std::map<pid_t, node::Place> policies;  // what stands at /run/tessera/policy
   std::uint64_t own_pid_namespace = 4026531836;
 };
 
