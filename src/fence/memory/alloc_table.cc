@@ -1,7 +1,5 @@
 #include "memory/alloc_table.h"
 
-#include <bit>
-
 namespace tessera::fence {
 namespace {
 
@@ -42,113 +40,41 @@ struct Extent {
   return e;
 }
 
-unsigned ChunksShift(std::uint64_t places) {
-  return static_cast<unsigned>(std::countr_zero(places)) + 4;
+std::uint64_t AddressOf(std::uint64_t block, BlockRecord::Entry entry) {
+  return block << kBlockShift | (entry & (kBlockBytes - 1));
 }
 
 }  // namespace
 
 // Inlined where every nanosecond counts: what follows runs in every allocation and free.
-[[gnu::always_inline]] inline AllocTable::BlockWord* AllocTable::WordOf(Shard& shard,
-                                                                        std::uint64_t address) {
-  if (shard.mask == 0) return nullptr;
-  const std::uint64_t chunk = address >> (kBlockShift + kChunkShift);
-  for (auto i = static_cast<std::uint32_t>(Mix(chunk) >> 32) & shard.mask;;
-       i = (i + 1) & shard.mask) {
-    if (shard.chunks[i].key == chunk + 1)
-      return &shard.chunks[i].words[address >> kBlockShift & kChunkMask];
-    if (shard.chunks[i].key == 0) return nullptr;
-  }
-}
-
-AllocTable::BlockWord* AllocTable::AddChunk(Shard& shard, std::uint64_t address) {
-  if (shard.filled >= shard.mask / 2 && !GrowChunks(shard)) return nullptr;
-  auto* words = static_cast<BlockWord*>(shard.arena.Take(kChunkShift + 3));
-  if (words == nullptr) return nullptr;
-  const std::uint64_t chunk = address >> (kBlockShift + kChunkShift);
-  auto at = static_cast<std::uint32_t>(Mix(chunk) >> 32) & shard.mask;
-  while (shard.chunks[at].key != 0) at = (at + 1) & shard.mask;
-  shard.chunks[at] = {chunk + 1, words};
-  ++shard.filled;
-  return &words[address >> kBlockShift & kChunkMask];
-}
-
-[[gnu::always_inline]] inline AllocTable::BlockWord* AllocTable::MakeWord(Shard& shard,
-                                                                          std::uint64_t address) {
-  BlockWord* word = WordOf(shard, address);
-  return word != nullptr ? word : AddChunk(shard, address);
-}
-
-bool AllocTable::GrowChunks(Shard& shard) {
-  const std::uint64_t capacity =
-      shard.mask == 0 ? kFirstChunks : (std::uint64_t{shard.mask} + 1) * 2;
-  auto* chunks = static_cast<Chunk*>(shard.arena.Take(ChunksShift(capacity)));
-  if (chunks == nullptr) return false;
-  const auto mask = static_cast<std::uint32_t>(capacity - 1);
-  for (std::uint64_t i = 0; shard.mask != 0 && i <= shard.mask; ++i) {
-    if (shard.chunks[i].key == 0) continue;
-    auto at = static_cast<std::uint32_t>(Mix(shard.chunks[i].key - 1) >> 32) & mask;
-    while (chunks[at].key != 0) at = (at + 1) & mask;
-    chunks[at] = shard.chunks[i];
-  }
-  if (shard.mask != 0) shard.arena.Give(shard.chunks, ChunksShift(std::uint64_t{shard.mask} + 1));
-  shard.chunks = chunks;
-  shard.mask = mask;
-  return true;
-}
-
-BlockRecord* AllocTable::MakeRecord(Shard& shard, BlockWord* word, std::uint64_t address) {
-  auto* record = static_cast<BlockRecord*>(shard.arena.Take(Arena::kLeastShift));
-  if (record == nullptr) return nullptr;
-  if (*word != 0) {
-    record->few[0] = {address & ~(kBlockBytes - 1), *word & ~kAlone};
-    record->filled = 1;
-  }
-  *word = reinterpret_cast<BlockWord>(record);
-  return record;
-}
-
-[[gnu::always_inline]] inline BlockRecord* AllocTable::Promote(Shard& shard, BlockWord* word,
-                                                               std::uint64_t address) {
-  BlockRecord* record = RecordOf(*word);
-  return record != nullptr ? record : MakeRecord(shard, word, address);
-}
-
-[[gnu::always_inline]] inline void AllocTable::Settle(Shard& shard, BlockWord* word,
-                                                      BlockRecord* record) {
-  if (record->Unused()) GiveRecord(shard, word, record);
-}
-
-void AllocTable::GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record) {
-  record->Release(shard.arena);
-  shard.arena.Give(record, Arena::kLeastShift);
-  *word = 0;
-}
-
 [[gnu::always_inline]] inline bool AllocTable::Put(Shard& shard, std::uint64_t address,
                                                    const Allocation& allocation, bool head,
                                                    bool paid, std::uint64_t* opened, bool* replaced,
                                                    std::uint64_t* old) {
   *replaced = false;
-  BlockWord* word = MakeWord(shard, address);
+  Word* word = shard.blocks.Make(address);
   if (word == nullptr) return false;
   if (*word == 0 && !head && (address & (kBlockBytes - 1)) == 0) {
-    *word = kAlone | Pack(allocation);
+    *word = BlockMap::kAlone | Pack(allocation);
     ++shard.live;
     return true;
   }
-  BlockRecord* record = Promote(shard, word, address);
+  BlockRecord* record = shard.blocks.Promote(word);
   if (record == nullptr) return false;
-  const std::uint32_t before = record->filled;
-  AllocEntry* entry = record->FindOrAdd(address, shard.arena);
-  if (entry == nullptr) {
-    Settle(shard, word, record);
-    return false;
+  const BlockPlace place = PlaceInBlock(address);
+  const PackedAllocation value = Pack(allocation);
+  Arena& arena = shard.blocks.arena();
+  if (BlockRecord::Entry* entry = record->Find(place); entry != nullptr) [[unlikely]] {
+    *old = record->ValueOf(entry);
+    *replaced = record->Replace(entry, value, arena);
+    if (!*replaced) return false;
+  } else {
+    if (!record->Add(place, value, arena)) {
+      shard.blocks.Settle(word, record);
+      return false;
+    }
+    ++shard.live;
   }
-  *replaced = record->filled == before;
-  *old = entry->value;
-  entry->value = Pack(allocation);
-  if (!*replaced) ++shard.live;
   if (head) {
     *opened += Open(shard, record, paid);
     shard.partial_bytes += allocation.size;
@@ -166,8 +92,8 @@ void AllocTable::GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record) 
 }
 
 bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, bool paid, std::uint64_t* opened) {
-  BlockWord* word = MakeWord(shard, address);
-  BlockRecord* record = word == nullptr ? nullptr : Promote(shard, word, address);
+  Word* word = shard.blocks.Make(address);
+  BlockRecord* record = word == nullptr ? nullptr : shard.blocks.Promote(word);
   if (record == nullptr) return false;
   *opened += Open(shard, record, paid);
   return true;
@@ -175,21 +101,21 @@ bool AllocTable::OpenBlock(Shard& shard, std::uint64_t address, bool paid, std::
 
 [[gnu::always_inline]] inline std::uint64_t AllocTable::CloseBlock(Shard& shard,
                                                                    std::uint64_t address) {
-  BlockWord* word = WordOf(shard, address);
-  BlockRecord* record = word == nullptr ? nullptr : RecordOf(*word);
+  Word* word = shard.blocks.Find(address);
+  BlockRecord* record = word == nullptr ? nullptr : BlockMap::RecordOf(*word);
   if (record == nullptr || record->users == 0 || --record->users != 0) return 0;
   --shard.partial_blocks;
   const std::uint64_t bytes = record->unpaid != 0 ? 0 : kBlockBytes;
   record->unpaid = 0;
-  Settle(shard, word, record);
+  shard.blocks.Settle(word, record);
   return bytes;
 }
 
 std::uint64_t AllocTable::UnpaidBlock(std::uint64_t address, bool pay) {
   Shard& shard = ShardOf(address);
   if (!shard.lock.Lock()) return 0;
-  BlockWord* word = WordOf(shard, address);
-  BlockRecord* record = word == nullptr ? nullptr : RecordOf(*word);
+  Word* word = shard.blocks.Find(address);
+  BlockRecord* record = word == nullptr ? nullptr : BlockMap::RecordOf(*word);
   const bool unpaid = record != nullptr && record->unpaid != 0;
   if (unpaid && pay) record->unpaid = 0;
   shard.lock.Unlock();
@@ -243,8 +169,8 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
     Shard& other = ShardOf(last);
     if (other.lock.Lock()) {
       // What was paid in advance goes back: a block that is shared by now is unpaid again.
-      if (BlockWord* word = WordOf(other, last); *opened != 0 && word != nullptr) {
-        if (BlockRecord* record = RecordOf(*word); record != nullptr) record->unpaid = 1;
+      if (Word* word = other.blocks.Find(last); *opened != 0 && word != nullptr) {
+        if (BlockRecord* record = BlockMap::RecordOf(*word); record != nullptr) record->unpaid = 1;
       }
       CloseBlock(other, last);
       other.lock.Unlock();
@@ -257,20 +183,20 @@ bool AllocTable::Insert(std::uint64_t address, const Allocation& allocation, std
 
 [[gnu::always_inline]] inline std::uint64_t AllocTable::TakeOut(Shard& shard,
                                                                 std::uint64_t address) {
-  BlockWord* word = WordOf(shard, address);
-  if (word == nullptr || *word == 0) return kNothing;
+  Word* word = shard.blocks.Find(address);
+  if (word == nullptr || *word == 0) return kNoAllocation;
   std::uint64_t value = *word;
-  if ((value & kAlone) != 0) {
-    if ((address & (kBlockBytes - 1)) != 0) return kNothing;
-    value &= ~kAlone;
+  if ((value & BlockMap::kAlone) != 0) {
+    if ((address & (kBlockBytes - 1)) != 0) return kNoAllocation;
+    value &= ~BlockMap::kAlone;
     *word = 0;
   } else {
-    BlockRecord* record = RecordOf(value);
-    AllocEntry* entry = record->Find(address);
-    if (entry == nullptr) return kNothing;
-    value = entry->value;
+    BlockRecord* record = BlockMap::RecordOf(value);
+    BlockRecord::Entry* entry = record->Find(PlaceInBlock(address));
+    if (entry == nullptr) return kNoAllocation;
+    value = record->ValueOf(entry);
     record->Erase(entry);
-    Settle(shard, word, record);
+    shard.blocks.Settle(word, record);
   }
   --shard.live;
   return value;
@@ -281,7 +207,7 @@ bool AllocTable::Take(std::uint64_t address, Allocation* allocation) {
   if (address == 0 || !shard.lock.Lock()) return false;
   const std::uint64_t value = TakeOut(shard, address);
   shard.lock.Unlock();
-  if (value == kNothing) return false;
+  if (value == kNoAllocation) return false;
   *allocation = Unpack(value);
   return true;
 }
@@ -292,7 +218,7 @@ bool AllocTable::PutBack(std::uint64_t address, const Allocation& allocation) {
   std::uint64_t none = 0, old = 0;
   bool replaced = false;
   bool done = false;
-  if (Peek(shard, address) == kNothing)
+  if (Peek(shard, address) == kNoAllocation)
     done = Put(shard, address, allocation, false, true, &none, &replaced, &old);
   shard.lock.Unlock();
   return done;
@@ -321,11 +247,13 @@ std::uint64_t AllocTable::CloseBlocks(std::uint64_t address, const Allocation& a
 }
 
 std::uint64_t AllocTable::Peek(Shard& shard, std::uint64_t address) {
-  BlockWord* word = WordOf(shard, address);
-  if (word == nullptr || *word == 0) return kNothing;
-  if ((*word & kAlone) != 0) return (address & (kBlockBytes - 1)) == 0 ? *word & ~kAlone : kNothing;
-  const AllocEntry* entry = RecordOf(*word)->Find(address);
-  return entry == nullptr ? kNothing : entry->value;
+  Word* word = shard.blocks.Find(address);
+  if (word == nullptr || *word == 0) return kNoAllocation;
+  if ((*word & BlockMap::kAlone) != 0)
+    return (address & (kBlockBytes - 1)) == 0 ? *word & ~BlockMap::kAlone : kNoAllocation;
+  BlockRecord* record = BlockMap::RecordOf(*word);
+  const BlockRecord::Entry* entry = record->Find(PlaceInBlock(address));
+  return entry == nullptr ? kNoAllocation : record->ValueOf(entry);
 }
 
 bool AllocTable::Find(std::uint64_t address, Allocation* allocation) {
@@ -333,7 +261,7 @@ bool AllocTable::Find(std::uint64_t address, Allocation* allocation) {
   if (address == 0 || !shard.lock.Lock()) return false;
   const std::uint64_t value = Peek(shard, address);
   shard.lock.Unlock();
-  if (value == kNothing) return false;
+  if (value == kNoAllocation) return false;
   *allocation = Unpack(value);
   return true;
 }
@@ -349,19 +277,6 @@ bool AllocTable::MayShare(std::uint64_t bytes) {
   return false;
 }
 
-template <typename Visit>
-bool AllocTable::ForEach(Shard& shard, Visit&& visit) {
-  for (std::uint64_t c = 0; shard.mask != 0 && c <= shard.mask; ++c) {
-    const Chunk& chunk = shard.chunks[c];
-    if (chunk.key == 0) continue;
-    for (std::uint64_t b = 0; b <= kChunkMask; ++b) {
-      const std::uint64_t block = (chunk.key - 1) << kChunkShift | b;
-      if (chunk.words[b] != 0 && !visit(block, &chunk.words[b])) return false;
-    }
-  }
-  return true;
-}
-
 std::uint32_t AllocTable::TakeSome(Shard& shard, std::uint32_t owner, std::uint32_t kinds,
                                    Gone* gone, std::uint32_t most) {
   std::uint32_t count = 0;
@@ -369,23 +284,23 @@ std::uint32_t AllocTable::TakeSome(Shard& shard, std::uint32_t owner, std::uint3
     const Allocation a = Unpack(value);
     return a.owner == owner && (kinds >> static_cast<std::uint32_t>(a.kind) & 1) != 0;
   };
-  ForEach(shard, [&](std::uint64_t block, BlockWord* word) {
-    if ((*word & kAlone) != 0) {
-      if (!wanted(*word & ~kAlone)) return true;
-      gone[count++] = {block << kBlockShift, Unpack(*word & ~kAlone)};
+  shard.blocks.ForEach([&](std::uint64_t block, Word* word) {
+    if ((*word & BlockMap::kAlone) != 0) {
+      if (!wanted(*word & ~BlockMap::kAlone)) return true;
+      gone[count++] = {block << kBlockShift, Unpack(*word & ~BlockMap::kAlone)};
       *word = 0;
       return count < most;
     }
-    BlockRecord* record = RecordOf(*word);
-    for (AllocEntry* entry = record->begin(); entry < record->end() && count < most;) {
-      if (entry->address == 0 || !wanted(entry->value)) {
-        ++entry;
+    BlockRecord* record = BlockMap::RecordOf(*word);
+    for (BlockRecord::Entry* entry = record->begin(); entry < record->end() && count < most;) {
+      if (*entry == 0 || !wanted(record->ValueOf(entry))) {
+        entry += record->Step();
         continue;
       }
-      gone[count++] = {entry->address, Unpack(entry->value)};
+      gone[count++] = {AddressOf(block, *entry), Unpack(record->ValueOf(entry))};
       record->Erase(entry);  // the gap may have been filled from behind: look at it again
     }
-    Settle(shard, word, record);
+    shard.blocks.Settle(word, record);
     return count < most;
   });
   shard.live -= count;
@@ -422,7 +337,7 @@ std::uint64_t AllocTable::Live() {
 
 void AllocTable::Reset() {
   for (Shard& shard : shards_) {
-    shard.arena.Reset();
+    shard.blocks.Reset();
     shard = Shard();
   }
 }
@@ -431,23 +346,23 @@ bool AllocTable::IsValid() {
   std::uint64_t users = 0, counted = 0;
   for (Shard& shard : shards_) {
     std::uint64_t live = 0, blocks = 0;
-    const bool sound = ForEach(shard, [&](std::uint64_t block, BlockWord* word) {
+    const bool sound = shard.blocks.ForEach([&](std::uint64_t block, Word* word) {
       const std::uint64_t start = block << kBlockShift;
-      if (&ShardOf(start) != &shard || WordOf(shard, start) != word) return false;
-      if ((*word & kAlone) != 0) {
-        const Extent extent = ExtentOf(start, Unpack(*word & ~kAlone));
+      if (&ShardOf(start) != &shard || shard.blocks.Find(start) != word) return false;
+      if ((*word & BlockMap::kAlone) != 0) {
+        const Extent extent = ExtentOf(start, Unpack(*word & ~BlockMap::kAlone));
         users += extent.tail ? 1 : 0;
         ++live;
         return !extent.head;
       }
-      BlockRecord* record = RecordOf(*word);
+      BlockRecord* record = BlockMap::RecordOf(*word);
       std::uint32_t filled = 0;
-      for (const AllocEntry& entry : *record) {
-        if (entry.address == 0) continue;
+      for (BlockRecord::Entry* entry = record->begin(); entry < record->end();
+           entry += record->Step()) {
+        if (*entry == 0) continue;
         ++filled;
-        if (entry.address >> kBlockShift != block || record->Find(entry.address) != &entry)
-          return false;
-        const Extent extent = ExtentOf(entry.address, Unpack(entry.value));
+        if (record->Find(*entry & kPlaceMask) != entry) return false;
+        const Extent extent = ExtentOf(AddressOf(block, *entry), Unpack(record->ValueOf(entry)));
         users += (extent.head ? 1 : 0) + (extent.tail ? 1 : 0);
       }
       counted += record->users;

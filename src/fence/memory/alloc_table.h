@@ -24,29 +24,18 @@
 #include <cstdint>
 
 #include "contract/slice_layout.h"
-#include "memory/arena.h"
-#include "memory/block_record.h"
+#include "memory/block_map.h"
+#include "memory/packed_allocation.h"
 #include "memory/spin_lock.h"
 
 namespace tessera::fence {
 
-inline constexpr std::uint64_t kBlockShift = 21;
-inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << kBlockShift;
 inline constexpr std::uint64_t kShareLimit = std::uint64_t{1}
                                              << 20;  // larger requests share no block
 
 constexpr std::uint64_t RoundToBlocks(std::uint64_t bytes) {
   return (bytes + kBlockBytes - 1) & ~(kBlockBytes - 1);
 }
-
-struct Allocation {
-  std::uint64_t size = 0;   // bytes, below 2^44
-  std::uint32_t owner = 0;  // context record or pool record, below 2^12; 0 = none
-  std::uint32_t card = 0;   // below 16
-  contract::Kind kind = contract::Kind::kLinear;
-};
-inline constexpr std::uint64_t kMaxAllocation = (std::uint64_t{1} << 44) - 1;
-inline constexpr std::uint32_t kMaxOwners = 1u << 12;
 
 // The others are charged as a whole by their size; allocations from a pool not at all, since their
 // pool is.
@@ -98,63 +87,23 @@ class AllocTable {
   bool IsValid();
 
  private:
-  // What a shard knows of one block, in 8 bytes: nothing (0), one allocation that begins where the
-  // block begins and leaves no count (kAlone and the packed allocation), or the address of a
-  // BlockRecord.
-  using BlockWord = std::uint64_t;
-  static constexpr BlockWord kAlone = std::uint64_t{1} << 63;
-  static constexpr unsigned kChunkShift = 6;  // blocks of a chunk: 128 MiB
-  struct Chunk {
-    std::uint64_t key;  // number of the chunk + 1; 0 = none
-    BlockWord* words;   // 1 << kChunkShift of them
-  };
+  using Word = BlockMap::Word;
   struct alignas(64) Shard {
     SpinLock lock;
-    std::uint32_t mask = 0;   // places for chunks - 1; 0 = no table yet
-    Chunk* chunks = nullptr;  // open-addressed; a chunk stays for the life of the process
+    std::uint32_t partial_blocks = 0;
+    BlockMap blocks;
     std::uint64_t live = 0;
     std::uint64_t partial_bytes = 0;
-    std::uint32_t partial_blocks = 0;
-    std::uint32_t filled = 0;
-    Arena arena;
   };
   static constexpr std::uint32_t kShards = 16;
-  static constexpr std::uint64_t kFirstChunks = 8;
-  static constexpr std::uint64_t kChunkMask = (std::uint64_t{1} << kChunkShift) - 1;
-  static constexpr std::uint64_t kNothing = UINT64_MAX;  // no packed allocation has bit 63
 
-  static std::uint64_t Pack(const Allocation& a) {
-    return a.size | std::uint64_t{a.owner} << 44 | std::uint64_t{a.card} << 56 |
-           static_cast<std::uint64_t>(a.kind) << 60;
-  }
-  static Allocation Unpack(std::uint64_t value) {
-    return {value & kMaxAllocation, static_cast<std::uint32_t>(value >> 44 & (kMaxOwners - 1)),
-            static_cast<std::uint32_t>(value >> 56 & 15),
-            static_cast<contract::Kind>(value >> 60 & 7)};
-  }
-  static std::uint64_t Mix(std::uint64_t chunk) { return chunk * 0x9e3779b97f4a7c15u; }
   Shard& ShardOf(std::uint64_t address) {
-    return shards_[Mix(address >> (kBlockShift + kChunkShift)) >> 60];
+    return shards_[BlockMap::Mix(BlockMap::ChunkOf(address)) >> 60];
   }
-  static BlockRecord* RecordOf(BlockWord word) {
-    return word == 0 || (word & kAlone) != 0 ? nullptr : reinterpret_cast<BlockRecord*>(word);
-  }
-  // The word of the block that `address` lies in; nullptr if nothing in its chunk was ever known.
-  static BlockWord* WordOf(Shard& shard, std::uint64_t address);
-  // The same, made if need be; nullptr when there is no memory.
-  static BlockWord* MakeWord(Shard& shard, std::uint64_t address);
-  static BlockWord* AddChunk(Shard& shard, std::uint64_t address);
-  static bool GrowChunks(Shard& shard);
-  // Makes the word a record that says the same.
-  static BlockRecord* Promote(Shard& shard, BlockWord* word, std::uint64_t address);
-  static BlockRecord* MakeRecord(Shard& shard, BlockWord* word, std::uint64_t address);
-  // Gives a record back that says nothing any more.
-  static void Settle(Shard& shard, BlockWord* word, BlockRecord* record);
-  static void GiveRecord(Shard& shard, BlockWord* word, BlockRecord* record);
   // Adds or replaces; `*old` is what was there. `head`: counts in its own block.
   static bool Put(Shard& shard, std::uint64_t address, const Allocation& allocation, bool head,
                   bool paid, std::uint64_t* opened, bool* replaced, std::uint64_t* old);
-  // The packed allocation at the address, kNothing if there is none; TakeOut removes it.
+  // The packed allocation at the address, kNoAllocation if there is none; TakeOut removes it.
   static std::uint64_t Peek(Shard& shard, std::uint64_t address);
   static std::uint64_t TakeOut(Shard& shard, std::uint64_t address);
   // One more, one fewer partial user of the block; the bytes that this opens or closes.
@@ -162,9 +111,6 @@ class AllocTable {
   static bool OpenBlock(Shard& shard, std::uint64_t address, bool paid, std::uint64_t* opened);
   static std::uint64_t CloseBlock(Shard& shard, std::uint64_t address);
   std::uint64_t UnpaidBlock(std::uint64_t address, bool pay);
-  // Calls visit(block, word) for each block that is known, until it returns false.
-  template <typename Visit>
-  static bool ForEach(Shard& shard, Visit&& visit);
   struct Gone {
     std::uint64_t address;
     Allocation allocation;

@@ -198,6 +198,70 @@ TEST(AllocTable, HoldsManyInAnyFreeOrder) {
   EXPECT_TRUE(t.table->IsValid());
 }
 
+// An entry of a shared block is one word until an allocation comes that needs two.
+TEST(AllocTable, RemembersAnySizeBesideAnyOther) {
+  std::minstd_rand random(11);
+  for (const unsigned most_bits : {20u, 23u, 24u, 44u}) {
+    Table t;
+    std::map<std::uint64_t, Allocation> live;
+    for (int step = 0; step < 4000; ++step) {
+      const std::uint64_t address = kBase + random() % 3 * kBlockBytes + random() % 512 * 64;
+      if (const auto at = live.find(address); at != live.end()) {
+        Allocation found;
+        ASSERT_TRUE(t.table->Take(address, &found));
+        EXPECT_EQ(found.size, at->second.size);
+        EXPECT_EQ(found.owner, at->second.owner);
+        EXPECT_EQ(found.card, at->second.card);
+        EXPECT_EQ(found.kind, Kind::kArray);
+        ASSERT_EQ(t.table->CloseBlocks(address, found), found.size);
+        live.erase(at);
+      } else {
+        const std::uint64_t size =
+            (std::uint64_t{random()} << 20 ^ random()) >> random() % 40 & ((1ull << most_bits) - 1);
+        Allocation a = Linear(size, random() % kMaxOwners, random() % 16);
+        a.kind = Kind::kArray;
+        ASSERT_EQ(t.Insert(address, a), size);
+        live[address] = a;
+      }
+      if (step % 100 == 0) {
+        ASSERT_TRUE(t.table->IsValid());
+        ASSERT_EQ(t.table->Live(), live.size());
+      }
+    }
+    for (const auto& [address, a] : live) EXPECT_EQ(t.Free(address), a.size);
+    EXPECT_TRUE(t.table->IsValid());
+  }
+}
+
+TEST(AllocTable, AReplacedEntryMayNeedMoreRoomThanTheOld) {
+  Table t;
+  Allocation small = Linear(100), large = Linear(kMaxAllocation, 2);
+  small.kind = large.kind = Kind::kArray;
+  for (std::uint64_t i = 0; i < 7; ++i) t.Insert(kBase + 64 + i * 64, small);
+  std::uint64_t opened = 0, stale_bytes = 0;
+  Allocation stale, found;
+  ASSERT_TRUE(t.table->Insert(kBase + 128, large, &opened, &stale, &stale_bytes));
+  EXPECT_EQ(stale_bytes, 100u);
+  ASSERT_TRUE(t.table->Find(kBase + 128, &found));
+  EXPECT_EQ(found.size, kMaxAllocation);
+  ASSERT_TRUE(t.table->Find(kBase + 64, &found));
+  EXPECT_EQ(found.size, 100u);
+  EXPECT_EQ(t.table->Live(), 7u);
+  EXPECT_TRUE(t.table->IsValid());
+}
+
+TEST(AllocTable, AnEmptiedBlockIsAsNew) {
+  Table t;
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < 100; ++i) t.Insert(kBase + i * 256, Linear(256));
+    for (std::uint64_t i = 0; i < 100; ++i) t.Free(kBase + i * 256);
+    EXPECT_EQ(t.Insert(kBase + kBlockBytes, Linear(4096)), kBlockBytes);
+    EXPECT_TRUE(t.table->IsValid());
+    EXPECT_EQ(t.Free(kBase + kBlockBytes), kBlockBytes);
+    EXPECT_EQ(t.table->Live(), 0u);
+  }
+}
+
 TEST(AllocTable, ThreadsThatShareBlocks) {
   Table t;
   std::atomic<std::int64_t> charged = 0;

@@ -7,48 +7,63 @@ namespace {
 
 constexpr std::uint32_t kFirstCapacity = 16;
 
-unsigned ShiftOf(std::uint32_t mask) {
-  return static_cast<unsigned>(std::countr_zero((std::uint64_t{mask} + 1) * sizeof(AllocEntry)));
+unsigned ShiftOf(std::uint32_t mask, std::uint32_t wide) {
+  return static_cast<unsigned>(
+      std::countr_zero((std::uint64_t{mask} + 1) * sizeof(BlockRecord::Entry) << wide));
 }
 
 }  // namespace
 
-bool BlockRecord::Grow(Arena& arena) {
-  const std::uint32_t capacity = mask == 0 ? kFirstCapacity : (mask + 1) * 2;
-  BlockRecord grown{users, filled, capacity - 1, unpaid, {}};
-  grown.table = static_cast<AllocEntry*>(arena.Take(ShiftOf(grown.mask)));
-  if (grown.table == nullptr) return false;
-  for (const AllocEntry& entry : *this) {
-    if (entry.address == 0) continue;
-    std::uint32_t at = grown.Home(entry.address);
-    while (grown.table[at].address != 0) at = (at + 1) & grown.mask;
-    grown.table[at] = entry;
+bool BlockRecord::MoveTo(std::uint32_t capacity, bool wide_entries, Arena& arena) {
+  BlockRecord moved{
+      users, capacity - 1, 0, unpaid, static_cast<std::uint16_t>(wide_entries ? 1 : 0), {}};
+  moved.table = static_cast<Entry*>(arena.Take(ShiftOf(moved.mask, moved.wide)));
+  if (moved.table == nullptr) return false;
+  for (Entry* entry = begin(); entry != end(); entry += Step()) {
+    if (*entry == 0) continue;
+    const BlockPlace place = *entry & kPlaceMask;
+    moved.Write(moved.FreeEntry(place), place, ValueOf(entry));
+    ++moved.filled;
   }
-  Release(arena);
-  *this = grown;
+  if (mask != 0) Release(arena);
+  *this = moved;
   return true;
 }
 
-void BlockRecord::Release(Arena& arena) {
-  if (mask != 0) arena.Give(table, ShiftOf(mask));
+bool BlockRecord::MakeRoom(Arena& arena) {
+  return MoveTo(mask == 0 ? kFirstCapacity : (mask + 1) * 2, wide != 0, arena);
 }
 
+bool BlockRecord::Widen(Arena& arena) {
+  if (filled == 0 && mask == 0) {
+    wide = 1;
+    return true;
+  }
+  return MoveTo(mask == 0 ? kFirstCapacity : mask + 1, true, arena);
+}
+
+void BlockRecord::Release(Arena& arena) { arena.Give(table, ShiftOf(mask, wide)); }
+
 // In a table later entries of the run move into the gap, so that no marks of deletion are needed.
-void BlockRecord::Erase(AllocEntry* entry) {
+void BlockRecord::Erase(Entry* entry) {
+  const auto move = [this](Entry* from, Entry* to) {
+    to[0] = from[0];
+    if (wide != 0) to[1] = from[1];
+  };
   --filled;
   if (mask == 0) {
-    *entry = few[filled];
+    move(few + (filled << wide), entry);
     return;
   }
-  auto gap = static_cast<std::uint32_t>(entry - table);
-  for (std::uint32_t i = (gap + 1) & mask; table[i].address != 0; i = (i + 1) & mask) {
-    const std::uint32_t home = Home(table[i].address);
+  auto gap = static_cast<std::uint32_t>((entry - table) >> wide);
+  for (std::uint32_t i = (gap + 1) & mask; *At(i) != 0; i = (i + 1) & mask) {
+    const std::uint32_t home = Home(*At(i) & kPlaceMask);
     if (((i - home) & mask) >= ((i - gap) & mask)) {
-      table[gap] = table[i];
+      move(At(i), At(gap));
       gap = i;
     }
   }
-  table[gap] = {0, 0};
+  *At(gap) = 0;
 }
 
 }  // namespace tessera::fence

@@ -1,88 +1,123 @@
 // A block of 2 MiB that allocations share: which begin in it, and how many cover it in part.
 //
-// Up to three allocations stand in the record itself, more in an open-addressed table of their own,
-// so that what lies together on the card lies together here. Sixty-four bytes, zeroed at first.
+// An entry is one word that holds place and allocation, or two words each in a record that has met
+// an allocation too large for that. Up to six words stand in the record itself, more in an
+// open-addressed table of their own, so that what lies together on the card lies together here.
+// Sixty-four bytes, zeroed at first.
 //
-// Thread safety: none; its shard has a lock. Errors: nullptr when there is no memory.
+// Thread safety: none; its shard has a lock. Errors: false when there is no memory; then nothing
+// has changed.
 #pragma once
 
 #include <cstdint>
 
 #include "memory/arena.h"
+#include "memory/packed_allocation.h"
 
 namespace tessera::fence {
 
-struct AllocEntry {
-  std::uint64_t address;  // 0 = empty
-  std::uint64_t value;    // a packed allocation
-};
-
 struct BlockRecord {
-  static constexpr std::uint32_t kInline = 3;
+  static constexpr std::uint32_t kInlineWords = 6;
+  using Entry = std::uint64_t;  // its first word; 0 = empty
 
+  // Not side by side with `filled`: the compiler would read both at once just after one was
+  // written.
   std::uint32_t users;   // allocations that cover the block in part
-  std::uint32_t filled;  // allocations that begin in the block
   std::uint32_t mask;    // capacity of `table` - 1; 0: the entries are `few`
-  std::uint32_t unpaid;  // 1: nobody has been charged for the block yet
+  std::uint32_t filled;  // allocations that begin in the block
+  std::uint16_t unpaid;  // 1: nobody has been charged for the block yet
+  std::uint16_t wide;    // 1: two words an entry, place and allocation
   union {
-    AllocEntry few[kInline];
-    AllocEntry* table;
+    Entry few[kInlineWords];
+    Entry* table;
   };
 
-  AllocEntry* Find(std::uint64_t address);
-  // The entry of the address; a new one, of value 0, if there is none.
-  AllocEntry* FindOrAdd(std::uint64_t address, Arena& arena);
+  Entry* Find(BlockPlace place);
+  PackedAllocation ValueOf(const Entry* entry) const {
+    return wide != 0 ? entry[1] : WithoutPlace(*entry);
+  }
+  // Remembers what has no entry yet.
+  bool Add(BlockPlace place, PackedAllocation value, Arena& arena);
+  // `entry` is what Find said of the place.
+  bool Replace(Entry* entry, PackedAllocation value, Arena& arena);
   // Another entry may move to its place.
-  void Erase(AllocEntry* entry);
-  // All entries lie in [begin(), end()); some may be empty.
-  AllocEntry* begin() { return mask == 0 ? few : table; }
-  AllocEntry* end() { return mask == 0 ? few + filled : table + mask + 1; }
+  void Erase(Entry* entry);
+  // All entries lie in [begin(), end()), Step() words apart; some may be empty.
+  Entry* begin() { return mask == 0 ? few : table; }
+  Entry* end() { return begin() + ((mask == 0 ? filled : mask + 1) << wide); }
+  std::uint32_t Step() const { return 1u << wide; }
   bool Unused() const { return users == 0 && filled == 0; }
-  // Gives back the table; the record itself is the caller's.
-  void Release(Arena& arena);
+  // Of a record that says nothing: gives back its table and makes it as a new one.
+  void Clear(Arena& arena) {
+    if (mask != 0) Release(arena);
+    mask = 0;
+    wide = 0;
+    unpaid = 0;
+  }
+  // Records that wait for their next use.
+  BlockRecord* NextSpare() const { return reinterpret_cast<BlockRecord*>(few[0]); }
+  void SetNextSpare(BlockRecord* record) { few[0] = reinterpret_cast<Entry>(record); }
 
  private:
-  std::uint32_t Home(std::uint64_t address) const {
-    return static_cast<std::uint32_t>(address * 0x9e3779b97f4a7c15u >> 32) & mask;
+  std::uint32_t Home(BlockPlace place) const {
+    return static_cast<std::uint32_t>(place * 0x9e3779b97f4a7c15u >> 32) & mask;
   }
-  bool Grow(Arena& arena);
+  Entry* At(std::uint32_t index) { return table + (std::uint64_t{index} << wide); }
+  void Write(Entry* entry, BlockPlace place, PackedAllocation value);
+  // Where a place that has no entry goes; its own, or the next that is free.
+  Entry* FreeEntry(BlockPlace place);
+  // Moves everything to a table of that many entries.
+  bool MoveTo(std::uint32_t capacity, bool wide_entries, Arena& arena);
+  void Release(Arena& arena);
+  bool MakeRoom(Arena& arena);
+  bool Widen(Arena& arena);
 };
 static_assert(sizeof(BlockRecord) == std::size_t{1} << Arena::kLeastShift);
 
-inline AllocEntry* BlockRecord::Find(std::uint64_t address) {
+[[gnu::always_inline]] inline BlockRecord::Entry* BlockRecord::Find(BlockPlace place) {
   if (mask == 0) {
-    for (std::uint32_t i = 0; i < filled; ++i) {
-      if (few[i].address == address) return &few[i];
+    for (Entry *entry = few, *last = end(); entry != last; entry += Step()) {
+      if ((*entry & kPlaceMask) == place) return entry;
     }
     return nullptr;
   }
-  for (std::uint32_t i = Home(address);; i = (i + 1) & mask) {
-    if (table[i].address == address) return &table[i];
-    if (table[i].address == 0) return nullptr;
+  for (std::uint32_t i = Home(place);; i = (i + 1) & mask) {
+    Entry* entry = At(i);
+    if ((*entry & kPlaceMask) == place) return entry;
+    if (*entry == 0) return nullptr;
   }
 }
 
-inline AllocEntry* BlockRecord::FindOrAdd(std::uint64_t address, Arena& arena) {
-  if (mask == 0) {
-    if (AllocEntry* entry = Find(address); entry != nullptr) return entry;
-    if (filled < kInline) {
-      few[filled] = {address, 0};
-      return &few[filled++];
-    }
-    if (!Grow(arena)) return nullptr;
+inline void BlockRecord::Write(Entry* entry, BlockPlace place, PackedAllocation value) {
+  entry[0] = wide != 0 ? place : JoinPlace(place, value);
+  if (wide != 0) entry[1] = value;
+}
+
+inline BlockRecord::Entry* BlockRecord::FreeEntry(BlockPlace place) {
+  if (mask == 0) return few + (filled << wide);
+  std::uint32_t i = Home(place);
+  while (*At(i) != 0) i = (i + 1) & mask;
+  return At(i);
+}
+
+[[gnu::always_inline]] inline bool BlockRecord::Add(BlockPlace place, PackedAllocation value,
+                                                    Arena& arena) {
+  if (wide == 0 && !FitsOneWord(value) && !Widen(arena)) return false;
+  const bool room = mask == 0 ? (filled + 1) << wide <= kInlineWords : filled < (mask + 1) / 4 * 3;
+  if (!room && !MakeRoom(arena)) return false;
+  Write(FreeEntry(place), place, value);
+  ++filled;
+  return true;
+}
+
+inline bool BlockRecord::Replace(Entry* entry, PackedAllocation value, Arena& arena) {
+  const BlockPlace place = *entry & kPlaceMask;
+  if (wide == 0 && !FitsOneWord(value)) {
+    if (!Widen(arena)) return false;
+    entry = Find(place);
   }
-  for (;;) {
-    std::uint32_t i = Home(address);
-    for (; table[i].address != 0; i = (i + 1) & mask) {
-      if (table[i].address == address) return &table[i];
-    }
-    if (filled < (mask + 1) / 4 * 3) {
-      table[i] = {address, 0};
-      ++filled;
-      return &table[i];
-    }
-    if (!Grow(arena)) return nullptr;
-  }
+  Write(entry, place, value);
+  return true;
 }
 
 }  // namespace tessera::fence

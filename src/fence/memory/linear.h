@@ -36,12 +36,13 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
   Place place = CurrentPlace();
   if (place.card == kForeignCard) return Refuse(place.card, size);
   if (size > kMaxAllocation) return Refuse(place.card, size);
-  const Underway underway;
+  Underway underway(Underway::Ordered::kByNextAtomic);
   const bool small = size <= kShareLimit;
   std::uint64_t taken = small ? kBlockBytes : RoundToBlocks(size);
   // Most small requests find room in a block that is charged. Far from the limit it is cheaper to
   // see than to reserve.
   if (place.card == kUnknownCard || (small && detail::LikelyShares(place.card))) taken = 0;
+  if (taken == 0) underway.Order();  // otherwise the reservation does
   Reservation reserved(place.card, kind, taken);
   // A full slice may still have room in a block that it has paid for: only the driver knows.
   if (!reserved.granted() && !(small && LiveTable().MayShare(size)))
@@ -60,7 +61,7 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
 
 template <typename FreeCall>
 CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release) {
-  const Underway underway;
+  const Underway underway(Underway::Ordered::kByNextAtomic);  // by the lock that Take takes
   Allocation allocation;
   if (!LiveTable().Take(pointer, &allocation)) return release();
   const CUresult result = release();

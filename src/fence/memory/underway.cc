@@ -5,7 +5,7 @@ namespace tessera::fence {
 constinit detail::UnderwayLine detail::g_underway[detail::kUnderwayLines] = {};
 
 void ForgetUnderway() {
-  for (detail::UnderwayLine& line : detail::g_underway) line.word = 0;
+  for (detail::UnderwayLine& line : detail::g_underway) line = {};
 }
 
 }  // namespace tessera::fence
