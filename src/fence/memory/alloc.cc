@@ -1,5 +1,6 @@
 // cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree, in every ABI.
 #include "memory/linear.h"
+#include "memory/own_usage.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -99,9 +100,14 @@ CUresult CUDAAPI cuMemAllocPitch(Pointer32* dptr, unsigned int* pitch, unsigned 
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
   if (!Fenced() || dptr == nullptr || bytesize == 0)
     return real::cuMemAllocManaged(dptr, bytesize, flags);
-  return AllocateLinear(dptr, bytesize, Kind::kManaged, [&](CUdeviceptr* pointer, std::uint64_t*) {
-    return real::cuMemAllocManaged(pointer, bytesize, flags);
-  });
+  const int card = CurrentPlace().card;
+  BeforeFloating(card, 0);
+  const CUresult result =
+      AllocateLinear(dptr, bytesize, Kind::kManaged, [&](CUdeviceptr* pointer, std::uint64_t*) {
+        return real::cuMemAllocManaged(pointer, bytesize, flags);
+      });
+  if (result == CUDA_SUCCESS) AfterFloating(card, 0);
+  return result;
 }
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr) {

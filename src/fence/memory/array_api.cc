@@ -113,7 +113,10 @@ CUresult CreateArray(Handle* out, std::uint64_t bytes, Create&& create, Destroy&
         fits = reserved.Raise(growth);
     }
     if (fits && reserved.Keep(growth)) {
-      if (entry.kind == kPacked) MarkUnsettled(place.card);
+      if (entry.kind == kPacked) {
+        NoteDoubt(place.card, kBlockBytes);
+        MarkUnsettled(place.card);
+      }
       *out = made;
       return CUDA_SUCCESS;
     }
@@ -147,6 +150,7 @@ CUresult DestroyArray(Handle handle, CUresult (*destroy)(Handle)) {
   } else if (entry.kind == kPacked) {
     BeforeGivingBack(static_cast<int>(entry.card));
     Refund(static_cast<int>(entry.card), Kind::kArray, Unpack(entry.owner, entry.size));
+    NoteDoubt(static_cast<int>(entry.card), kBlockBytes);
     MarkUnsettled(static_cast<int>(entry.card));
   } else {
     Refund(static_cast<int>(entry.card), entry.kind, entry.size);

@@ -12,13 +12,15 @@ namespace {
 enum class Primary { kNo, kYes };
 
 constexpr std::uint64_t kMostOfGreenContext = std::uint64_t{1} << 30;
+constexpr int kProbes = 3;  // a neighbour may spoil one
 
 // What a context that has just been made takes, where nobody knew before. `growth` was begun before
 // it was made.
 std::uint64_t MeasureContext(int card, CUcontext context, CUdevice device, const Growth& growth) {
   std::uint64_t bytes = 0;
-  if (!UnchargedBytes(card, &bytes)) bytes = growth.Measure(UINT64_MAX);
-  if (bytes == 0) bytes = ProbeContextBytes(context, device);
+  if (!UnchargedBytes(card, &bytes) && !AnyFloating(card)) bytes = growth.Measure(UINT64_MAX);
+  for (int probe = 0; probe < kProbes && bytes == 0; ++probe)
+    bytes = ProbeContextBytes(context, device);
   RememberContextBytes(card, bytes);
   return bytes;
 }

@@ -1,6 +1,7 @@
 // External memory (Vulkan, Direct3D, dma-buf): no other fence has charged it, so the importer is,
 // until it destroys the object.
 #include "memory/live.h"
+#include "memory/own_usage.h"
 #include "memory/underway.h"
 #include "real.h"
 
@@ -16,6 +17,7 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out,
   if (place.card == kUnknownCard) return real::cuImportExternalMemory(out, description);
   const std::uint64_t bytes = description->size;
   if (place.card == kForeignCard || bytes > kMaxAllocation) return Refuse(place.card, bytes);
+  BeforeFloating(place.card, 0);
   const Underway underway;
   Reservation reserved(place.card, Kind::kImported, bytes);
   if (!reserved.granted()) return Refuse(place.card, bytes);
@@ -35,6 +37,7 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out,
   }
   if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
   reserved.Keep(bytes);
+  AfterFloating(place.card, 1);
   *out = made;
   return CUDA_SUCCESS;
 }
@@ -45,9 +48,11 @@ CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory) {
   if (!Fenced()) return real::cuDestroyExternalMemory(memory);
   const Underway underway;
   if (!HandleTable().Take(key, &entry)) return real::cuDestroyExternalMemory(memory);
+  BeforeFloating(static_cast<int>(entry.card), 1);
   const CUresult result = real::cuDestroyExternalMemory(memory);
   if (result == CUDA_SUCCESS) {
     Refund(static_cast<int>(entry.card), entry.kind, entry.size);
+    AfterFloating(static_cast<int>(entry.card), 1);
   } else {
     HandleTable().PutBack(key, entry);
   }

@@ -39,7 +39,7 @@ bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind ki
                           &stale_bytes))
     return false;
   if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
-  if (size <= kShareLimit) {
+  if (size <= kShareLimit && kind != Kind::kManaged) {
     Guess(place.card, opened != 0);
     if (opened != 0) SmallBlockChanged(place.card, false);
   }
@@ -79,8 +79,14 @@ void Freed(CUdeviceptr pointer, const Allocation& allocation) {
   }
   const int card = static_cast<int>(allocation.card);
   const std::uint64_t closed = LiveTable().CloseBlocks(pointer, allocation);
-  if (closed != 0 && allocation.size <= kShareLimit) SmallBlockChanged(card, true);
+  const bool managed = allocation.kind == Kind::kManaged;  // shares no block with others
+  if (closed != 0 && allocation.size <= kShareLimit && !managed) SmallBlockChanged(card, true);
   Refund(card, allocation.kind, closed);
+  if (managed) AfterFloating(card, 1);
+}
+
+void ManagedGoes(const Allocation& allocation) {
+  BeforeFloating(static_cast<int>(allocation.card), 1);
 }
 
 void NotFreed(CUdeviceptr pointer, const Allocation& allocation) {

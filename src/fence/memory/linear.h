@@ -27,6 +27,7 @@ bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind ki
 // does not matter if this one does.
 bool LikelyShares(int card);
 Place PlaceOfPointer(CUdeviceptr pointer);
+void ManagedGoes(const Allocation& allocation);
 void Freed(CUdeviceptr pointer, const Allocation& allocation);
 void NotFreed(CUdeviceptr pointer, const Allocation& allocation);
 }  // namespace detail
@@ -64,6 +65,8 @@ CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release) {
   const Underway underway(Underway::Ordered::kByNextAtomic);  // by the lock that Take takes
   Allocation allocation;
   if (!LiveTable().Take(pointer, &allocation)) return release();
+  if (allocation.kind == Kind::kManaged) [[unlikely]]
+    detail::ManagedGoes(allocation);
   const CUresult result = release();
   if (result == CUDA_SUCCESS) {
     detail::Freed(pointer, allocation);

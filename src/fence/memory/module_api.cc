@@ -38,6 +38,19 @@ std::uint64_t FileNeed(const char* path, CUdevice device) {
 // A neighbour's doing, if a load seems to differ by more from what the image says.
 std::uint64_t MostOff(std::uint64_t need) { return need + (std::uint64_t{64} << 20); }
 
+// Code and variables may lie in blocks that are there.
+constexpr std::uint64_t kSharedBlocks = 2 * kBlockBytes;
+
+// While floating memory is live, what code was charged beyond its image cannot be told apart from
+// it when the code goes: it is remembered.
+void AdoptCorrection(std::uint64_t key, int card, std::int64_t more) {
+  Allocation entry;
+  if (more <= 0 || !AnyFloating(card) || !HandleTable().Take(key, &entry)) return;
+  entry.size += static_cast<std::uint64_t>(more);
+  HandleTable().PutBack(key, entry);
+  ForgetCorrection(card, more);
+}
+
 void RefundStale(const Allocation& stale, std::uint64_t bytes) {
   // A library that was never loaded into a context was never charged.
   if (bytes != 0 && stale.owner != 0) Refund(static_cast<int>(stale.card), stale.kind, bytes);
@@ -67,7 +80,10 @@ CUresult LoadCode(Handle* out, std::uint64_t need, const Place& place, Load&& lo
     if (fits) {
       RefundStale(stale, stale_bytes);
       reserved.Keep(need);
-      fits = measurement.Finish() <= 0 || !OverLimit(place.card);
+      NoteDoubt(place.card, kSharedBlocks);
+      const std::int64_t more = measurement.Finish();
+      AdoptCorrection(reinterpret_cast<std::uint64_t>(made), place.card, more);
+      fits = more <= 0 || !OverLimit(place.card);
     }
   }
   if (!fits) {
@@ -123,8 +139,10 @@ CUresult TouchLibrary(CUlibrary library, Call&& call) {
       entry.owner = place.context;
       entry.card = static_cast<std::uint32_t>(place.card);
       reserved.Keep(need);
+      NoteDoubt(place.card, kSharedBlocks);
     }
     HandleTable().PutBack(key, entry);
+    AdoptCorrection(key, place.card, measurement.Finish());
   }
   return result;
 }
@@ -146,6 +164,7 @@ CUresult UnloadCode(Handle handle, CUresult (*unload)(Handle)) {
   }
   if (charged) {
     Refund(static_cast<int>(entry.card), entry.kind, entry.size);
+    NoteDoubt(static_cast<int>(entry.card), kSharedBlocks);
     if (place.card < 0) MarkUnsettled(static_cast<int>(entry.card));
   }
   return result;

@@ -2,6 +2,7 @@
 
 #include "charge/charge.h"
 #include "memory/driver_figure.h"
+#include "memory/floating.h"
 #include "memory/graphs.h"
 #include "memory/physical.h"
 #include "memory/pools.h"
@@ -59,9 +60,14 @@ bool AloneInSlice() {
   return true;
 }
 
+// A slice of several processes moves all the time. Once NVML is there, its figure costs less than
+// it is worth.
+bool FigureIsWorthIt() { return DriverFigureIsAtHand() || !AloneInSlice(); }
+
 void ForgetSettling() {
   ForgetUnderway();
   ForgetDriverFigure();
+  ForgetFloating();
   g_settling = 0;
   g_not_before = 0;
   detail::g_unsettled = 0;
@@ -69,25 +75,28 @@ void ForgetSettling() {
   for (std::int64_t& correction : g_correction) correction = 0;
 }
 
-// One look: false when another thread of the process moved.
-bool Look(int card, Nvml how, std::int64_t* off, bool* said) {
+// One look while `own` calls of the calling thread are under way: false when another thread of the
+// process moved.
+bool Look(int card, std::uint64_t own, std::uint64_t grown, Off* off) {
   const UnderwaySum before = UnderwayNow();
-  *said = true;
-  if (before.calls != 0) return false;
+  *off = Off();
+  if (before.calls != own) return false;
   std::uint64_t driver = 0;
-  const std::uint64_t known = ChargedBytes(card);
-  *said = OwnDriverBytes(card, how, &driver);
+  const std::uint64_t charged = ChargedBytes(card), floating = FloatingBytes(card);
+  off->said = OwnDriverBytes(card, Nvml::kLoad, &driver);
+  if (!off->said) return true;
   // Pools also shrink in calls that the fence does not see.
-  if (!*said || (PoolsAgree(card) && GraphsAgree() && UnderwayNow() == before)) {
-    *off = static_cast<std::int64_t>(driver) - static_cast<std::int64_t>(known);
-    return true;
-  }
-  return false;
+  if (!PoolsAgree(card) || !GraphsAgree() || !(UnderwayNow() == before)) return false;
+  *off = CompareWithFigure(card, driver, charged, floating, grown);
+  std::int64_t bytes = off->bytes;
+  if (bytes < 0)
+    bytes += static_cast<std::int64_t>(RefundOutstanding(card, static_cast<std::uint64_t>(-bytes)));
+  if (bytes != 0) __atomic_fetch_add(&g_correction[card], Correct(card, bytes), __ATOMIC_ACQ_REL);
+  RememberFigure(card, driver, ChargedBytes(card), FloatingBytes(card));
+  return true;
 }
 
-}  // namespace
-
-Settled SettleOwn(int card) {
+Settled Settle(int card, std::uint64_t own, std::uint64_t grown) {
   if (card < 0) return Settled::kUnknown;
   if (__atomic_exchange_n(&g_settling, 1u, __ATOMIC_ACQ_REL) != 0) return Settled::kLater;
   ResetOnFork(ForgetSettling);
@@ -95,17 +104,12 @@ Settled SettleOwn(int card) {
   Settled result = Settled::kLater;
   __atomic_fetch_and(&detail::g_unsettled, ~bit, __ATOMIC_ACQ_REL);
   for (int look = 0; look < kLooks && result == Settled::kLater; ++look) {
-    std::int64_t off = 0;
-    bool said = true;
+    Off off;
     // Pools and graphs by their own figures first: what is left over is neither's.
     SettlePoolsOf(card);
     SettleAllGraphs();
-    if (!Look(card, Nvml::kLoad, &off, &said)) continue;
-    result = said ? Settled::kExact : Settled::kUnknown;
-    if (said && off < 0)
-      off += static_cast<std::int64_t>(RefundOutstanding(card, static_cast<std::uint64_t>(-off)));
-    if (said && off != 0)
-      __atomic_fetch_add(&g_correction[card], Correct(card, off), __ATOMIC_ACQ_REL);
+    if (!Look(card, own, grown, &off)) continue;
+    result = off.between ? Settled::kBetween : off.said ? Settled::kExact : Settled::kUnknown;
   }
   if (result == Settled::kLater) {
     __atomic_store_n(&g_not_before, os::MonotonicNs() + kPauseNs, __ATOMIC_RELAXED);
@@ -113,6 +117,18 @@ Settled SettleOwn(int card) {
   }
   __atomic_store_n(&g_settling, 0u, __ATOMIC_RELEASE);
   return result;
+}
+
+}  // namespace
+
+Settled SettleOwn(int card) { return Settle(card, 0, 0); }
+
+void BeforeFloating(int card, std::uint64_t own) {
+  if (card >= 0 && AnyDoubt(card)) Settle(card, own, 0);
+}
+
+void AfterFloating(int card, std::uint64_t own) {
+  if (card >= 0) Settle(card, own, 0);
 }
 
 void MarkUnsettled(int card) {
@@ -145,13 +161,18 @@ void BeforeGivingBack(int card) {
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
       continue;
     ChargeTaken(card, Kind::kContext, static_cast<std::uint64_t>(-correction));
+    NoteDoubt(card, static_cast<std::uint64_t>(-correction));
     return;
   }
 }
 
+void ForgetCorrection(int card, std::int64_t more) {
+  __atomic_fetch_sub(&g_correction[card], more, __ATOMIC_ACQ_REL);
+}
+
 bool UnchargedBytes(int card, std::uint64_t* bytes) {
   std::uint64_t driver = 0;
-  if (!OwnDriverBytes(card, Nvml::kIfLoaded, &driver)) return false;
+  if (AnyFloating(card) || !OwnDriverBytes(card, Nvml::kIfLoaded, &driver)) return false;
   const std::uint64_t known = ChargedBytes(card);
   *bytes = driver > known ? driver - known : 0;
   return true;
@@ -231,20 +252,21 @@ std::uint64_t Growth::Measure(std::uint64_t most) const {
   return static_cast<std::uint64_t>(grown) <= most ? static_cast<std::uint64_t>(grown) : 0;
 }
 
-// A slice of several processes moves all the time. Once NVML is there, its figure costs less than
-// it is worth.
 Measurement::Measurement(const Place& place, std::uint64_t most)
     : place_(place),
       most_(most),
-      ask_(DriverFigureIsAtHand() || !AloneInSlice()),
+      ask_(FigureIsWorthIt()),
       before_(UnderwayNow()),
+      compared_(ask_ && AnyFloating(place.card) && Settle(place.card, 1, 0) == Settled::kBetween),
       growth_(ask_ ? Place() : place) {}
 
 std::int64_t Measurement::ByGrowth() {
   std::int64_t card = 0;
   const UnderwaySum now = UnderwayNow();
   if (now.calls != 1 || !(now == before_) || !growth_.Change(&card)) return INT64_MIN;
-  const std::int64_t off = card - growth_.BooksChange();
+  std::int64_t off = card - growth_.BooksChange();
+  // That the card has more free may be a page that has left it.
+  if (off < 0 && AnyFloating(place_.card)) off = 0;
   if (off > static_cast<std::int64_t>(most_) || -off > static_cast<std::int64_t>(most_))
     return INT64_MIN;
   return off;
@@ -264,7 +286,9 @@ std::int64_t Measurement::Finish() {
   }
   underway_.End();
   const std::int64_t before = __atomic_load_n(&g_correction[place_.card], __ATOMIC_ACQUIRE);
-  if (SettleOwn(place_.card) != Settled::kExact) return 0;
+  // What the figure has grown by since it was compared before the call is the call's doing.
+  const Settled settled = Settle(place_.card, 0, compared_ ? most_ : 0);
+  if (settled != Settled::kExact && settled != Settled::kBetween) return 0;
   return __atomic_load_n(&g_correction[place_.card], __ATOMIC_ACQUIRE) - before;
 }
 

@@ -20,17 +20,25 @@
 #include <cstdint>
 
 #include "memory/contexts.h"
+#include "memory/floating.h"
 #include "memory/underway.h"
 
 namespace tessera::fence {
 
 enum class Settled {
   kExact,    // at one moment the ledger's figures for this process were what the driver says
+  kBetween,  // the same as far as can be told while managed or imported memory is live
   kLater,    // another thread was in the way
   kUnknown,  // the driver does not say
 };
 // Nothing of the calling thread may be under way.
 Settled SettleOwn(int card);
+
+// Around what changes how much floating memory (memory/floating.h) this process holds, while `own`
+// calls of the calling thread are under way: what is in doubt is settled before, since it cannot be
+// told afterwards.
+void BeforeFloating(int card, std::uint64_t own);
+void AfterFloating(int card, std::uint64_t own);
 
 // Something has changed that only SettleOwn can put right.
 void MarkUnsettled(int card);
@@ -54,10 +62,15 @@ void BeforeGivingBack(int card);
 inline void SmallBlockChanged(int card, bool closed) {
   if ((__atomic_load_n(&detail::g_hidden_small, __ATOMIC_RELAXED) >> card & 1) == 0) return;
   if (closed) BeforeGivingBack(card);
+  NoteDoubt(card, std::uint64_t{1} << 21);  // the block
   MarkUnsettled(card);
 }
 
-// How much of what the driver says is not charged yet, if the program has loaded NVML.
+// `more` bytes of a correction have found an owner, who gives them back.
+void ForgetCorrection(int card, std::int64_t more);
+
+// How much of what the driver says is not charged yet, if the program has loaded NVML and no
+// managed or imported memory stands between.
 bool UnchargedBytes(int card, std::uint64_t* bytes);
 // What one context takes on the card, as far as it is known before one is made: from the policy,
 // else as a process of this slice has measured it.
@@ -105,6 +118,7 @@ class Measurement {
   const bool ask_;
   Underway underway_;
   const UnderwaySum before_;
+  const bool compared_;  // the books were compared at the beginning
   const Growth growth_;
   bool done_ = false;
 };

@@ -3,16 +3,13 @@
 #include "memory/own_usage.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <random>
 #include <thread>
 #include <vector>
 
-#include "memory/driver_figure.h"
-#include "memory/testing/fake_driver.h"
-#include "slice/slice.h"
+#include "memory/testing/own_usage_fixture.h"
 
 namespace tessera::fence {
 namespace {
@@ -20,53 +17,12 @@ namespace {
 using contract::Kind;
 using testing::DriverBytes;
 using testing::Held;
-using testing::kContextBytes;
+using testing::kImageOf12MiB;
 using testing::kMiB;
 using testing::LedgerBytes;
 using testing::SetLimit;
 
-constexpr char kImageOf12MiB[] =
-    ".version 7.0\n.global .b8 a[12582912];\n";  // its text takes 2 more
-
-class OwnUsage : public ::testing::Test {
- protected:
-  void SetUp() override {
-    testing::Install();
-    SetLimit(0, std::uint64_t{10} << 30);
-    ASSERT_EQ(cuCtxCreate_v4(&context_, nullptr, 0, 0), CUDA_SUCCESS);
-    contract::Store(OwnSlotOrNull()->host_pid, static_cast<std::uint32_t>(getpid()));
-    base_ = LedgerBytes(0);
-  }
-  void TearDown() override {
-    testing::SetNeighbourBytes(0, 0);
-    testing::SetCodeBytes(14 * kMiB);
-    EXPECT_EQ(cuCtxDestroy_v2(context_), CUDA_SUCCESS);
-    EXPECT_EQ(LedgerBytes(0), 0u);
-    testing::TellOwnBytes(false);
-    ForgetDriverFigure();
-    contract::Store(OwnSlotOrNull()->host_pid, std::uint32_t{0});
-  }
-  // Another process of the slice, alive for everybody who looks.
-  class Neighbour {
-   public:
-    Neighbour() : slot_(testing::Ledger().Slot(100)) {
-      slot_.owner = OwnSlotOrNull()->owner;
-      high_ = testing::Ledger().header().slots_high;
-      testing::Ledger().header().slots_high = 101;
-    }
-    ~Neighbour() {
-      slot_.owner = 0;
-      testing::Ledger().header().slots_high = high_;
-    }
-
-   private:
-    contract::LedgerSlot& slot_;
-    std::uint64_t high_ = 0;
-  };
-
-  CUcontext context_ = nullptr;
-  std::uint64_t base_ = 0;
-};
+using OwnUsage = testing::OwnUsageFixture;
 
 TEST_F(OwnUsage, TheDriversFigureDecidesWhereANeighbourMoves) {
   testing::TellOwnBytes(true);
@@ -171,7 +127,7 @@ TEST_F(OwnUsage, WhatAPoolGivesBackUnseenIsNoticedByTheNextQuestion) {
 TEST_F(OwnUsage, AFigureIsNotTakenWhileAnotherThreadIsInACall) {
   testing::TellOwnBytes(true);
   const Underway underway;
-  EXPECT_EQ(SettleOwn(0), Settled::kLater);
+  EXPECT_EQ(SettleOwn(testing::SliceCard(0)), Settled::kLater);
   EXPECT_TRUE(AnyUnsettled());
 }
 
@@ -200,7 +156,7 @@ TEST_F(OwnUsage, ThreadsThatLoadAndAllocateEndExact) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(wrong);
-  EXPECT_NE(SettleOwn(0), Settled::kLater);
+  EXPECT_NE(SettleOwn(testing::SliceCard(0)), Settled::kLater);
   EXPECT_EQ(LedgerBytes(0), DriverBytes(0));
   EXPECT_EQ(LedgerBytes(0), base_);
 }

@@ -124,8 +124,13 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   const CUresult result = real::cuMemPoolCreate(pool, props);
   if (result != CUDA_SUCCESS || !Fenced()) return result;
+  const bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
   if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-    NoteNewPool(*pool, CardOfDevice(props->location.id));
+    NoteNewPool(*pool, CardOfDevice(props->location.id),
+                managed ? PoolMemory::kManaged : PoolMemory::kPinned);
+  } else if (managed) {
+    // Wherever it prefers to be, any card may draw it in: charged as cuMemAllocManaged is.
+    NoteNewPool(*pool, CurrentPlace().card, PoolMemory::kManaged);
   } else {
     NoteHostPool(*pool);
   }

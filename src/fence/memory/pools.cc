@@ -19,21 +19,24 @@ constexpr std::uint64_t kPatienceNs = 5'000'000'000;
 enum State : std::uint32_t { kCharged, kNotCharged, kGoing, kDestroyed, kEnded };
 
 struct Pool {
-  std::uint64_t key;     // atomic; the CUmemoryPool, 0 = free
-  std::int32_t card;     // atomic
-  std::uint32_t state;   // atomic
-  std::uint32_t in_use;  // atomic; threads that are asking the driver about it unbidden
-  std::uint32_t dirty;   // atomic; something was freed since the last reading
-  std::int64_t live;     // atomic; allocations not yet freed
+  std::uint64_t key;      // atomic; the CUmemoryPool, 0 = free
+  std::int32_t card;      // atomic
+  std::uint32_t state;    // atomic
+  std::uint32_t in_use;   // atomic; threads that are asking the driver about it unbidden
+  std::uint32_t dirty;    // atomic; something was freed since the last reading
+  std::uint32_t managed;  // atomic; of managed memory
+  std::int64_t live;      // atomic; allocations not yet freed
   Measured charge;
 };
 constinit Pool g_pools[kRecords] = {};
-std::uint32_t g_dirty = 0;  // atomic
+std::uint32_t g_dirty = 0;        // atomic
+std::uint32_t g_any_managed = 0;  // atomic
 SpinLock g_making;
 
 void Reset() {
   for (Pool& pool : g_pools) pool = Pool();
   g_dirty = 0;
+  g_any_managed = 0;
   g_making = SpinLock();
 }
 
@@ -70,6 +73,7 @@ bool EndIfEmpty(Pool& pool, bool late) {
     MarkUnsettled(card);
   }
   pool.charge.FollowAlways(card, Kind::kPool, pool.charge.TakeNumber(), 0);
+  if (card >= 0 && __atomic_load_n(&pool.managed, __ATOMIC_RELAXED) != 0) MarkUnsettled(card);
   __atomic_store_n(&pool.key, kIdle, __ATOMIC_RELEASE);
   return true;
 }
@@ -110,6 +114,7 @@ std::uint32_t Make(std::uint64_t key, int card, State state, bool fresh) {
     if (found != 0 && found != kIdle) continue;
     __atomic_store_n(&pool.card, card, __ATOMIC_RELAXED);
     __atomic_store_n(&pool.dirty, 0u, __ATOMIC_RELAXED);
+    __atomic_store_n(&pool.managed, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&pool.live, std::int64_t{0}, __ATOMIC_RELAXED);
     __atomic_store_n(&pool.state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);
     __atomic_store_n(&pool.key, key, __ATOMIC_RELEASE);
@@ -186,6 +191,19 @@ void GiveBack(int card) {
 
 }  // namespace
 
+std::uint64_t ManagedPoolBytes(int card) {
+  std::uint64_t sum = 0;
+  if (__atomic_load_n(&g_any_managed, __ATOMIC_ACQUIRE) == 0) return 0;
+  // Destroyed ones too: their last allocations are charged until they go.
+  for (std::uint32_t i = 1; i < kRecords; ++i) {
+    const Pool& pool = g_pools[i];
+    if (__atomic_load_n(&pool.key, __ATOMIC_ACQUIRE) == 0) break;
+    if (CardOf(pool) == card && __atomic_load_n(&pool.managed, __ATOMIC_ACQUIRE) != 0)
+      sum += pool.charge.charged();
+  }
+  return sum;
+}
+
 bool PoolsAgree(int card) {
   bool agree = true;
   ForEach([card, &agree](Pool& pool) {
@@ -208,9 +226,13 @@ std::uint32_t PoolRecord(CUmemoryPool pool, int card) {
   return record != 0 && StateOf(record) == kCharged ? record : 0;
 }
 
-void NoteNewPool(CUmemoryPool pool, int card) {
+void NoteNewPool(CUmemoryPool pool, int card, PoolMemory memory) {
   if (card < 0) return;
-  Make(reinterpret_cast<std::uint64_t>(pool), card, kCharged, true);
+  const std::uint32_t record = Make(reinterpret_cast<std::uint64_t>(pool), card, kCharged, true);
+  if (record != 0 && memory == PoolMemory::kManaged) {
+    __atomic_store_n(&g_pools[record].managed, 1u, __ATOMIC_RELEASE);
+    __atomic_store_n(&g_any_managed, 1u, __ATOMIC_RELEASE);
+  }
   OnPressure(GiveBack);
 }
 void NoteImportedPool(CUmemoryPool pool) {

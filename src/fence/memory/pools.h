@@ -14,7 +14,8 @@ namespace tessera::fence {
 // imported).
 std::uint32_t PoolRecord(CUmemoryPool pool, int card);
 // Pools that the driver has just made: whatever was known of their handles is over.
-void NoteNewPool(CUmemoryPool pool, int card);
+enum class PoolMemory { kPinned, kManaged };
+void NoteNewPool(CUmemoryPool pool, int card, PoolMemory memory);
 void NoteImportedPool(CUmemoryPool pool);
 void NoteHostPool(CUmemoryPool pool);
 // An allocation of the pool was freed: the pool may have given memory back, now or at the next
@@ -28,6 +29,8 @@ bool PoolsDirty();
 void SettleDirtyPools();
 // Every pool of the card.
 void SettlePoolsOf(int card);
+// What managed pools of the card are charged: their memory need not be on the card.
+std::uint64_t ManagedPoolBytes(int card);
 // Whether every pool of the card is charged what the driver says at this moment.
 bool PoolsAgree(int card);
 

@@ -10,6 +10,8 @@ CUresult LoadModule(CUmodule* module, const void*) {
   Lock lock(D().mutex);
   D().bytes[t_current->card] += D().code_bytes;
   D().neighbours[0] += std::exchange(D().moves_in_load, 0);
+  if (const auto [pointer, bytes] = std::exchange(D().pages_in_load, {}); pointer != 0)
+    SetResident(pointer, bytes);
   ++D().modules;
   *module = reinterpret_cast<CUmodule>(new Array{t_current, D().code_bytes});
   return CUDA_SUCCESS;

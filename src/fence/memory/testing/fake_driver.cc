@@ -83,6 +83,16 @@ void NeighbourMovesInNextLoad(std::uint64_t bytes) {
   Lock lock(D().mutex);
   D().moves_in_load = bytes;
 }
+void SetResident(CUdeviceptr pointer, std::uint64_t bytes) {
+  Lock lock(D().mutex);
+  fake::Range& range = D().ranges.at(pointer);
+  D().bytes[range.context->card] += bytes - range.resident;
+  range.resident = bytes;
+}
+void ResidentInNextLoad(CUdeviceptr pointer, std::uint64_t bytes) {
+  Lock lock(D().mutex);
+  D().pages_in_load = {pointer, bytes};
+}
 void TellOwnBytes(bool tell) {
   Lock lock(D().mutex);
   D().tells = tell;

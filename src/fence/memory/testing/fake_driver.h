@@ -61,6 +61,10 @@ void CloseExport(int descriptor);
 void SetNeighbourBytes(int card, std::uint64_t bytes);
 // While the next module is loaded, a neighbour takes so much of card 0.
 void NeighbourMovesInNextLoad(std::uint64_t bytes);
+// So much of managed memory is on its card.
+void SetResident(CUdeviceptr pointer, std::uint64_t bytes);
+// The same while the next module is loaded.
+void ResidentInNextLoad(CUdeviceptr pointer, std::uint64_t bytes);
 // Whether the driver tells what this process holds (NVML).
 void TellOwnBytes(bool tell);
 // How often it was asked.
@@ -71,6 +75,8 @@ void SetCodeBytes(std::uint64_t bytes);
 int ModulesLoaded();
 
 // The slice.
+// The card of the slice that a device is: they stand in opposite order.
+int SliceCard(int device);
 void SetLimit(int card, std::uint64_t bytes);
 // What the policy says that a context takes; 0 = not known.
 void SetKnownContextBytes(std::uint64_t bytes);

@@ -20,7 +20,7 @@ std::uint64_t Give(Context* context, std::uint64_t size) {
   if (size > kMiB) {
     const std::uint64_t address = TakeAddress(Blocks(size));
     D().bytes[context->card] += Blocks(size);
-    D().ranges[address] = {size, context, 0, nullptr};
+    D().ranges[address] = {size, context, 0, nullptr, false, 0};
     return address;
   }
   const std::uint64_t rounded = (size + 511) / 512 * 512;
@@ -29,13 +29,13 @@ std::uint64_t Give(Context* context, std::uint64_t size) {
     const std::uint64_t address = base + block.used;
     block.used += rounded;
     ++block.live;
-    D().ranges[address] = {size, context, base, nullptr};
+    D().ranges[address] = {size, context, base, nullptr, false, 0};
     return address;
   }
   const std::uint64_t base = TakeAddress(kBlock);
   D().bytes[context->card] += kBlock;
   D().blocks[base] = {context, rounded, 1};
-  D().ranges[base] = {size, context, base, nullptr};
+  D().ranges[base] = {size, context, base, nullptr, false, 0};
   return base;
 }
 
@@ -59,7 +59,7 @@ CUresult MemAlloc32(CUdeviceptr_v1* pointer, unsigned size) {
   const std::uint64_t address = D().next_low_address;
   D().next_low_address += Blocks(size);
   D().bytes[t_current->card] += Blocks(size);
-  D().ranges[address] = {size, t_current, 0, nullptr};
+  D().ranges[address] = {size, t_current, 0, nullptr, false, 0};
   *pointer = static_cast<CUdeviceptr_v1>(address);
   return CUDA_SUCCESS;
 }
@@ -70,8 +70,13 @@ CUresult MemFree32(CUdeviceptr_v1 pointer) {
   D().ranges.erase(pointer);
   return CUDA_SUCCESS;
 }
+// Pages come to the card when they are touched (SetResident).
 CUresult MemAllocManaged(CUdeviceptr* pointer, std::size_t size, unsigned) {
-  return MemAlloc(pointer, size);
+  Lock lock(D().mutex);
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  *pointer = TakeAddress(Blocks(size));
+  D().ranges[*pointer] = {size, t_current, 0, nullptr, true, 0};
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -90,7 +95,7 @@ void TakeBack(std::uint64_t address) {
     return;
   }
   if (range.block == 0) {
-    D().bytes[range.context->card] -= Blocks(range.size);
+    D().bytes[range.context->card] -= range.managed ? range.resident : Blocks(range.size);
     D().free_ranges.emplace(Blocks(range.size), address);
     return;
   }

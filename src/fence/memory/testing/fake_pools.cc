@@ -80,7 +80,7 @@ CUresult AllocFromPool(CUdeviceptr* pointer, std::size_t size, CUmemoryPool hand
   }
   pool->used += bytes;
   *pointer = TakeAddress(bytes);
-  D().ranges[*pointer] = {size, t_current, 0, handle};
+  D().ranges[*pointer] = {size, t_current, 0, handle, false, 0};
   return CUDA_SUCCESS;
 }
 CUresult AllocAsync(CUdeviceptr* pointer, std::size_t size, CUstream stream) {

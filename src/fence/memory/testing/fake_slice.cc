@@ -72,7 +72,6 @@ void Install() {
   });
 }
 
-// Cards of the driver and of the slice stand in opposite order.
 int SliceCard(int device) { return kCards - 1 - device; }
 
 void SetLimit(int card, std::uint64_t bytes) {

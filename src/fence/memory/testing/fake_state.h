@@ -34,6 +34,8 @@ struct Range {
   Context* context = nullptr;
   std::uint64_t block = 0;  // base of the shared block of a small request
   CUmemoryPool pool = nullptr;
+  bool managed = false;
+  std::uint64_t resident = 0;  // of managed memory
 };
 
 struct Block {
@@ -64,6 +66,7 @@ struct Driver {
   std::uint64_t bytes[kCards] = {};
   std::uint64_t neighbours[kCards] = {};
   std::uint64_t moves_in_load = 0;
+  std::pair<CUdeviceptr, std::uint64_t> pages_in_load = {};
   std::uint64_t code_bytes = 14 * kMiB;
   int modules = 0;
   bool tells = false;
