@@ -1,5 +1,3 @@
-#include <array>
-
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/doctor.h"
@@ -13,7 +11,7 @@ namespace tessera::cli {
 namespace {
 
 // A new subcommand is a new file and a new row here.
-const std::array<CommandRow, 7> kTable = {
+const CommandRow kTable[] = {
     CommandRow{"run", "start a program behind the fence of a new slice",
                "tessera run --mem 8000 -- python serve.py\n"
                "tessera run --mem 10Gi --cores 30 --card 0 --name chat -- ./server\n"

@@ -139,7 +139,7 @@ std::string SliceText(const Observed& observed, const watch::SliceFacts& slice,
       text += Wrapped(
           "  it holds " + model::MibText(held.held_bytes) + ", at most " +
               model::MibText(held.peak_bytes) + " so far; " + Thousands(held.denied_count) +
-              " requests were refused" +
+              (held.denied_count == 1 ? " request was refused" : " requests were refused") +
               (held.denied_count ? ", the last one of " + model::MibText(held.denied_bytes) : ""),
           width, "    ");
     }
@@ -152,7 +152,7 @@ std::string SliceText(const Observed& observed, const watch::SliceFacts& slice,
   text += "\nWhat each promise is worth here\n";
   for (const Guarantee& guarantee : Guarantees(record.fencing, wall)) {
     text += Wrapped(
-        "  " + Left(guarantee.held ? "held" : "not", 5) + guarantee.what + ": " + guarantee.worth,
+        "  " + Left(guarantee.held ? "yes" : "no", 5) + guarantee.what + ": " + guarantee.worth,
         width, "       ");
   }
   text += "\nCannot be prevented (found within 30 s; this slice's answer is " +

@@ -108,6 +108,23 @@ std::size_t CommandIndex(const std::vector<std::string>& words) {
   return RestBegin(words, 0, GlobalOptions(), marked);
 }
 
+// The first option before the subcommand that is none of the program's own.
+const std::string* ForeignOption(const std::vector<std::string>& words, std::size_t command) {
+  const std::vector<DeclaredOption> globals = GlobalOptions();
+  constexpr std::string_view kAnswered[] = {"-h", "--help", "--version"};
+  for (std::size_t i = 0; i < command; ++i) {
+    const std::string name = words[i].substr(0, words[i].find('='));
+    const DeclaredOption* option = FindOption(globals, name);
+    if (option != nullptr) {
+      i += name.size() == words[i].size() ? 1 : 0;
+    } else if (name.starts_with("--") && name.size() > 2 &&
+               std::find(std::begin(kAnswered), std::end(kAnswered), name) == std::end(kAnswered)) {
+      return &words[i];
+    }
+  }
+  return nullptr;
+}
+
 int Complain(std::ostream& err, const std::string& who, const std::string& what) {
   return Complain(err, who, what, kUsage);
 }
@@ -126,10 +143,18 @@ std::string UnknownOption(const std::string& word, const std::vector<DeclaredOpt
     names.insert(names.end(), option.names.begin(), option.names.end());
   }
   names.insert(names.end(), {"--state", "-o", "--output", "-h", "--help"});
+  if (name == "--json") return "unknown option '--json'; did you mean '--output json'?";
   const std::string_view nearest = name.starts_with("--") ? Nearest(name, names) : "";
   return "unknown option '" + base::Shown(name) + "'" +
          (nearest.empty() ? ": legal are " + Joined(names)
                           : "; did you mean '" + std::string(nearest) + "'?");
+}
+
+// What stands before the subcommand is for every subcommand; the rest belongs behind it.
+std::string NotBeforeTheSubcommand(const std::string& word) {
+  return "unknown option '" + base::Shown(word.substr(0, word.find('='))) +
+         "' before the subcommand: legal there are --state, -o, --output, -h, --help, --version; "
+         "options of a subcommand stand behind it";
 }
 
 std::string UnknownSubcommand(const std::string& word, const std::vector<std::string_view>& names) {
@@ -159,9 +184,9 @@ bool IsGivenEmpty(const CLI::Option& option) {
 
 std::string EmptyValue(const CLI::Option& option) {
   const std::vector<std::string>& names = option.get_lnames();
-  std::string legal =
-      option.get_type_name().empty() ? option.get_description() : option.get_type_name();
+  std::string legal = option.get_description();
   std::replace(legal.begin(), legal.end(), '\n', ' ');
+  if (!option.get_type_name().empty()) legal = option.get_type_name() + " (" + legal + ")";
   return (names.empty() ? option.get_name() : "--" + names.front()) + ": '' is not legal: " + legal;
 }
 
@@ -177,6 +202,8 @@ int RunCommandLine(std::span<const CommandRow> table, const std::vector<std::str
     if (at < words.size() && candidate.name == words[at]) row = &candidate;
   }
   if (at < words.size()) {
+    if (const std::string* foreign = ForeignOption(words, at); foreign != nullptr)
+      return Complain(err, "tessera", NotBeforeTheSubcommand(*foreign));
     if (row == nullptr) {
       return Complain(err, "tessera", UnknownSubcommand(words[at], names));
     }

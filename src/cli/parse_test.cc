@@ -77,9 +77,11 @@ TEST(Parse, GlobalOptionsStandBeforeOrAfterTheSubcommand) {
 TEST(Parse, NegativeValuesReachTheCommandAndEmptyOnesDoNot) {
   EXPECT_EQ(Call({"echo", "--mem", "-5", "x"}).out, "mem=-5 force=0 state= json=0 [x]");
   EXPECT_EQ(Call({"echo", "--mem=-5", "x"}).out, "mem=-5 force=0 state= json=0 [x]");
-  EXPECT_EQ(Call({"echo", "--mem", "", "x"}).err, "tessera echo: --mem: '' is not legal: MIB\n");
-  EXPECT_EQ(Call({"--state", "", "named", "x"}).err,
-            "tessera named: --state: '' is not legal: DIR\n");
+  EXPECT_EQ(Call({"echo", "--mem", "", "x"}).err,
+            "tessera echo: --mem: '' is not legal: MIB (memory)\n");
+  EXPECT_EQ(
+      Call({"--state", "", "named", "x"}).err,
+      "tessera named: --state: '' is not legal: DIR (where this machine's promises are kept)\n");
   EXPECT_EQ(Call({"named", ""}).err, "tessera named: NAME: '' is not legal: which\n");
 }
 
@@ -98,6 +100,19 @@ TEST(Parse, MisspeltOptionsAndSubcommandsAreNamedWithTheNearest) {
             "tessera named: unexpected word 'b': 'tessera named --help' says what it takes\n");
   EXPECT_EQ(Call({"echo", "--output", "yaml"}).err,
             "tessera echo: --output: 'yaml' is not legal: text or json\n");
+}
+
+TEST(Parse, AnOptionBeforeTheSubcommandIsNamedAndNotItsValue) {
+  constexpr std::string_view kLegal =
+      " before the subcommand: legal there are --state, -o, --output, -h, --help, --version; "
+      "options of a subcommand stand behind it\n";
+  EXPECT_EQ(Call({"--mem", "8000", "echo", "--", "x"}).err,
+            "tessera: unknown option '--mem'" + std::string(kLegal));
+  EXPECT_EQ(Call({"--mem=8000", "echo"}).err,
+            "tessera: unknown option '--mem'" + std::string(kLegal));
+  EXPECT_EQ(Call({"--state", "--mem", "echo"}).out, "mem= force=0 state=--mem json=0");
+  EXPECT_EQ(Call({"echo", "--json"}).err,
+            "tessera echo: unknown option '--json'; did you mean '--output json'?\n");
 }
 
 TEST(Parse, MissingThingsAreUsageErrorsOfOneLine) {

@@ -61,8 +61,8 @@ std::string ProcessLine(const watch::SliceProcess& process, std::size_t width) {
                                      : "no card memory";
   if (process.process.state == 'T') figures += ", stopped";
   const std::string pid = "    " + Right(std::to_string(process.process.identity.pid), 7) + " ";
-  return pid + Left(process.command_line, width - Columns(pid) - Columns(figures) - 1) + " " +
-         figures + "\n";
+  return pid + CommandLine(process.command_line, width - Columns(pid) - Columns(figures) - 1) +
+         " " + figures + "\n";
 }
 
 std::string SliceText(const watch::Snapshot& snapshot, const watch::SliceFacts& slice,

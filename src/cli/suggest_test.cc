@@ -16,6 +16,12 @@ TEST(Nearest, FindsOneLetterOff) {
   EXPECT_EQ(Nearest("explian", kWords), "explain");
 }
 
+TEST(Nearest, SwappedNeighboursAreOneMistake) {
+  EXPECT_EQ(Nearest("sp", kWords), "ps");
+  EXPECT_EQ(Nearest("tpo", kWords), "top");
+  EXPECT_EQ(Nearest("urn", kWords), "run");
+}
+
 TEST(Nearest, SaysNothingWhenNothingIsNear) {
   EXPECT_EQ(Nearest("kubernetes", kWords), "");
   EXPECT_EQ(Nearest("", kWords), "");

@@ -73,6 +73,21 @@ std::string Right(std::string_view text, std::size_t width) {
   return std::string(width - Columns(result), ' ') + result;
 }
 
+std::string CommandLine(std::string_view line, std::size_t width) {
+  if (Columns(line) <= width) return Left(line, width);
+  std::string text;
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    std::string_view word = line.substr(0, end);
+    const std::size_t slash = word.rfind('/');
+    if (slash != std::string_view::npos && slash + 1 < word.size()) word.remove_prefix(slash + 1);
+    text += word;
+    if (end < line.size()) text += ' ';
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return Left(text, width);
+}
+
 std::string Wrapped(std::string_view text, std::size_t width, std::string_view indent) {
   std::string result;
   std::string line(text.substr(0, std::min(text.find_first_not_of(' '), text.size())));

@@ -20,6 +20,10 @@ std::string Right(std::string_view text, std::size_t width);
 // `text` in at most `width` columns, without padding.
 std::string Cut(std::string_view text, std::size_t width);
 
+// A command line in exactly `width` columns. Where it is longer, paths in it are shortened to the
+// last part, which says more than the first.
+std::string CommandLine(std::string_view line, std::size_t width);
+
 // Lines of at most `width` columns, broken at blanks; the second and later ones begin with
 // `indent`. A word longer than a line stays whole. Ends with a newline.
 std::string Wrapped(std::string_view text, std::size_t width, std::string_view indent);

@@ -16,6 +16,15 @@ TEST(Text, PadsAndCutsByColumns) {
   EXPECT_EQ(Columns("e\xcc\x81"), 1u);
 }
 
+TEST(Text, LongCommandLinesLoseFoldersFirst) {
+  EXPECT_EQ(CommandLine("/bin/true -x", 14), "/bin/true -x  ");
+  EXPECT_EQ(CommandLine("/opt/venv/bin/python /srv/app/serve.py --port 80", 27),
+            "python serve.py --port 80  ");
+  EXPECT_EQ(CommandLine("/opt/venv/bin/python /srv/app/serve.py --port 80", 12), "python serv~");
+  EXPECT_EQ(CommandLine("/a/very/long/folder/ /", 8), "/a/very~");
+  EXPECT_EQ(CommandLine("", 3), "   ");
+}
+
 TEST(Text, SurvivesBrokenUtf8) {
   EXPECT_EQ(Columns("\xf0"), 1u);
   EXPECT_EQ(Left("\xe3\x81", 4).substr(0, 2), "\xe3\x81");

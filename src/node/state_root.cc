@@ -124,7 +124,9 @@ Result<StateRoot> FindStateRootToRead(const std::string& flag) {
   const std::string own = UserFolder();
   if (base::IsDirectory(SlicesOf(shared))) return StateRoot{shared, true, ""};
   if (IsOwnAndClosed(own) && base::IsDirectory(SlicesOf(own))) return StateRoot{own, false, ""};
-  return Fail(Code::kNotFound, "nothing was promised on this machine yet (no " + shared + ")");
+  return Fail(Code::kNotFound,
+              "nothing is promised on this machine: there is no slice yet (state directory " +
+                  shared + ")");
 }
 
 }  // namespace tessera::node

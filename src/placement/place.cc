@@ -160,7 +160,7 @@ Placement Place(const model::Node& node, const Promises& promises, const Request
   if (request.card_count > considered) {
     return Wrong(placement, "--cards: '" + std::to_string(request.card_count) +
                                 "' is more than the " + std::to_string(considered) +
-                                " that may be used");
+                                (considered == 1 ? " card" : " cards") + " that may be used here");
   }
   if (request.memory_bytes && largest > 0 && *request.memory_bytes > largest) {
     return Wrong(placement, "--mem: '" + MibText(*request.memory_bytes) +

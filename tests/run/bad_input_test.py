@@ -182,7 +182,7 @@ class BadInput(Case):
                      "card 2: not healthy")
         self.refused(2, ["run", "--mem", "1001", "--", "true"], "--mem: ", "'1,001 MiB'", "1,000 MiB")
         self.refused(3, ["run", "--mem", "10", "--card", "2", "--", "true"], "card 2", "not healthy", "GPU is lost")
-        self.refused(2, ["run", "--mem", "10", "--cards", "4", "--", "true"], "--cards: ", "'4'", "3 that may be used")
+        self.refused(2, ["run", "--mem", "10", "--cards", "4", "--", "true"], "--cards: ", "'4'", "3 cards that may be used here")
         self.refused(3, ["run", "--mem", "10", "--cores", "100", "--card", "0", "--", "true"], "card 0", "cores 100", "1 slice")
         self.hold(mem="50", name="other")
         self.refused(3, ["limit", "chat", "--mem", "951"], "'chat'", "card 0", "asked 951 MiB", "free 950 MiB of 1,000 MiB")
