@@ -23,6 +23,7 @@ class Fd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }  // whose to close is the caller's
 
  private:
   void Close() {

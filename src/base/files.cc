@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "base/folder.h"
 #include "base/log.h"
 
 namespace tessera::base {
@@ -78,51 +79,6 @@ Result<Fd> CreateNew(const std::string& path, mode_t mode) {
   return fd;
 }
 
-Status RemoveEntriesOf(int directory, const std::string& path, dev_t device, int depth);
-
-Status RemoveEntry(int parent, const char* name, const std::string& path, dev_t device, int depth) {
-  struct stat info{};
-  if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return {};
-    return FailErrno(path, errno);
-  }
-  if (info.st_dev != device) return Fail(Code::kFailedPrecondition, path + ": another file system");
-  int flags = 0;
-  if (S_ISDIR(info.st_mode)) {
-    flags = AT_REMOVEDIR;
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-      if (errno == ENOENT) return {};
-      return FailErrno(path, errno);
-    }
-    if (Status removed = RemoveEntriesOf(fd, path, device, depth + 1); !removed) return removed;
-  }
-  if (unlinkat(parent, name, flags) != 0 && errno != ENOENT) return FailErrno(path, errno);
-  return {};
-}
-
-// Takes `directory` over and closes it.
-Status RemoveEntriesOf(int directory, const std::string& path, dev_t device, int depth) {
-  constexpr int kMaxDepth = 8;  // deeper than anything that Tessera makes
-  DIR* entries = fdopendir(directory);
-  if (entries == nullptr) {
-    int error = errno;
-    close(directory);
-    return FailErrno(path, error);
-  }
-  Status result;
-  if (depth > kMaxDepth) result = Fail(Code::kDataLoss, path + ": nested too deeply");
-  while (result) {
-    dirent* entry = readdir(entries);
-    if (entry == nullptr) break;
-    std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    result = RemoveEntry(dirfd(entries), entry->d_name, path + "/" + entry->d_name, device, depth);
-  }
-  closedir(entries);
-  return result;
-}
-
 }  // namespace
 
 Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
@@ -141,16 +97,19 @@ Result<std::string> ReadKernelFile(const std::string& path, std::size_t max_byte
   return ReadAll(fd.get(), path, max_bytes);
 }
 
-Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mode) {
+Result<std::string> ReadDescriptor(int fd, const std::string& path, std::size_t max_bytes) {
+  return ReadAll(fd, path, max_bytes);
+}
+
+Status WriteDescriptor(int fd, const std::string& path, std::string_view text) {
   const NoFileSizeSignal no_signal;
-  std::string temporary = path + ".new." + std::to_string(getpid());
-  unlink(temporary.c_str());  // a crashed predecessor of the same pid
-  Result<Fd> fd = CreateNew(temporary, mode);
-  if (!fd) return Fail(fd.error());
-  Status written = WriteAll(fd->get(), path, text);
-  if (written && rename(temporary.c_str(), path.c_str()) != 0) written = FailErrno(path, errno);
-  if (!written) unlink(temporary.c_str());
-  return written;
+  return WriteAll(fd, path, text);
+}
+
+Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mode) {
+  const Result<Folder> folder = Folder::OpenParentOf(path);
+  if (!folder) return Fail(folder.error());
+  return folder->WriteAtomic(NameOf(path), text, mode);
 }
 
 Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size,
@@ -170,7 +129,12 @@ Status CreateWholeFile(const std::string& path, std::string_view text, std::size
 
 Status MakeDirectory(const std::string& path, mode_t mode) {
   if (mkdir(path.c_str(), mode) == 0) {
-    if (chmod(path.c_str(), mode) != 0) return FailErrno(path, errno);
+    // By its descriptor: who owns the folder around it may have put something else there.
+    const Fd made(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat info{};
+    if (!made.valid() || fstat(made.get(), &info) != 0) return FailErrno(path, errno);
+    if (info.st_uid != geteuid()) return Fail(Code::kPermissionDenied, path + ": was replaced");
+    if (fchmod(made.get(), mode) != 0) return FailErrno(path, errno);
     return {};
   }
   int error = errno;
@@ -197,12 +161,9 @@ Result<std::vector<std::string>> ListDirectory(const std::string& path) {
 }
 
 Status RemoveTree(const std::string& path) {
-  struct stat info{};
-  if (lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return {};
-    return FailErrno(path, errno);
-  }
-  return RemoveEntry(AT_FDCWD, path.c_str(), path, info.st_dev, 0);
+  const Result<Folder> folder = Folder::OpenParentOf(path);
+  if (!folder) return folder.error().code == Code::kNotFound ? Status() : Fail(folder.error());
+  return folder->RemoveTree(NameOf(path));
 }
 
 Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns, Clock& clock) {

@@ -26,6 +26,10 @@ Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes);
 // As ReadFile for /proc and /sys, whose files have no size.
 Result<std::string> ReadKernelFile(const std::string& path, std::size_t max_bytes);
 
+// The same for what is open already; `path` is for errors.
+Result<std::string> ReadDescriptor(int fd, const std::string& path, std::size_t max_bytes);
+Status WriteDescriptor(int fd, const std::string& path, std::string_view text);
+
 // Writes beside the file and renames: a reader sees the old or the new text, never half of one.
 // When it fails (full disk), the old file stays and nothing is left beside it.
 Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mode);
@@ -35,7 +39,8 @@ Status WriteFileAtomic(const std::string& path, std::string_view text, mode_t mo
 Status CreateWholeFile(const std::string& path, std::string_view text, std::size_t size,
                        mode_t mode);
 
-Status MakeDirectory(const std::string& path, mode_t mode);  // succeeds when it stands already
+// Succeeds when it stands already; the mode is given to a new one only.
+Status MakeDirectory(const std::string& path, mode_t mode);
 bool IsDirectory(const std::string& path);
 Result<std::vector<std::string>> ListDirectory(
     const std::string& path);  // sorted, without . and ..

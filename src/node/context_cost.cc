@@ -1,6 +1,7 @@
 #include "node/context_cost.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "base/files.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "contract/names.h"
 #include "driver/nvml.h"
@@ -56,15 +58,24 @@ std::optional<std::uint64_t> ParseBytes(std::string_view text) {
 }
 
 // The folder is shared by all users of the machine: only what root or this user wrote is believed.
-std::optional<std::uint64_t> Remembered(const std::string& path, std::uint64_t card_bytes) {
+std::optional<std::uint64_t> Remembered(const std::optional<base::Folder>& folder,
+                                        const std::string& name, std::uint64_t card_bytes) {
+  if (!folder) return std::nullopt;
+  const Result<base::Fd> file = folder->OpenFile(name, O_RDONLY);
   struct stat info{};
-  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  if (!file || fstat(file->get(), &info) != 0) return std::nullopt;
   if (info.st_uid != 0 && info.st_uid != geteuid()) return std::nullopt;
-  Result<std::string> text = base::ReadFile(path, kMostText);
+  const Result<std::string> text = base::ReadDescriptor(file->get(), name, kMostText);
   if (!text) return std::nullopt;
   std::optional<std::uint64_t> bytes = ParseBytes(*text);
   if (!bytes || *bytes == 0 || *bytes >= card_bytes) return std::nullopt;
   return bytes;
+}
+
+std::optional<base::Folder> OpenCosts(const StateRoot& root) {
+  Result<base::Folder> folder = base::Folder::Open(root.path + "/" + kFolder);
+  if (!folder) return std::nullopt;
+  return std::move(*folder);
 }
 
 bool Wanted(const model::Card& card, const std::vector<std::string>& only) {
@@ -77,13 +88,13 @@ bool Wanted(const model::Card& card, const std::vector<std::string>& only) {
 
 void FillContextCosts(const StateRoot& root, const std::vector<std::string>& only,
                       model::Node& node) {
-  const std::string folder = root.path + "/" + kFolder;
+  std::optional<base::Folder> folder = OpenCosts(root);
   bool said = false;
   for (model::Card& card : node.cards) {
     if (!card.healthy || card.mig_enabled || !Wanted(card, only)) continue;
-    const std::string path = folder + "/" + ToString(card.uuid) + "-" + node.driver_version + "-" +
+    const std::string name = ToString(card.uuid) + "-" + node.driver_version + "-" +
                              std::to_string(geteuid() == 0 ? 0 : geteuid());
-    std::optional<std::uint64_t> bytes = Remembered(path, card.memory_bytes);
+    std::optional<std::uint64_t> bytes = Remembered(folder, name, card.memory_bytes);
     if (!bytes) {
       if (!said) base::Detail("measuring what a context takes on each card, once for this driver");
       said = true;
@@ -92,8 +103,11 @@ void FillContextCosts(const StateRoot& root, const std::vector<std::string>& onl
       if (bytes && *bytes > 0 && *bytes < card.memory_bytes) {
         // Remembering is a saving, not a need: on a full or read-only disk it is measured again
         // next time.
-        static_cast<void>(base::MakeDirectory(folder, root.shared ? 01777 : 0700));
-        static_cast<void>(base::WriteFileAtomic(path, std::to_string(*bytes) + "\n", 0644));
+        const std::string path = root.path + "/" + kFolder;
+        static_cast<void>(base::MakeDirectory(path, root.shared ? 01777 : 0700));
+        if (!folder) folder = OpenCosts(root);
+        if (folder)
+          static_cast<void>(folder->WriteAtomic(name, std::to_string(*bytes) + "\n", 0644));
       }
     }
     if (bytes && *bytes < card.memory_bytes) card.context_bytes = *bytes;

@@ -18,6 +18,7 @@
 #include "node/program.h"
 #include "node/sandbox.h"
 #include "node/slice_files.h"
+#include "node/slice_folder.h"
 
 namespace tessera::node {
 namespace {
@@ -89,13 +90,15 @@ Result<std::string> LibraryForEnvironment(const SliceRecord& record, const std::
 
 // Without a namespace there is no `su` to serve: the ledger stands open to its user only.
 Status OpenLedgerToItsUser(const SliceRecord& record) {
-  std::string guarded = record.directory + "/" + kGuardedFolder;
-  if (!base::IsDirectory(guarded)) return {};
-  std::string plain = record.directory + "/" + contract::kLedgerFile;
-  if (rename(LedgerPath(record.directory).c_str(), plain.c_str()) != 0)
-    return FailErrno(plain, errno);
-  if (chmod(plain.c_str(), 0644) != 0) return FailErrno(plain, errno);
-  return base::RemoveTree(guarded);
+  const Result<base::Folder> slice = OpenSlice(record);
+  if (!slice) return Fail(slice.error());
+  if (!slice->HasSub(kGuardedFolder)) return {};
+  const std::string guarded = std::string(kGuardedFolder) + "/" + contract::kLedgerFile;
+  if (Status moved = slice->Rename(guarded, contract::kLedgerFile); !moved) return moved;
+  const Result<base::Fd> ledger = slice->OpenFile(contract::kLedgerFile, O_RDONLY);
+  if (!ledger) return Fail(ledger.error());
+  if (fchmod(ledger->get(), 0644) != 0) return FailErrno(slice->path(), errno);
+  return slice->RemoveTree(kGuardedFolder);
 }
 
 Status FenceByEnvironment(const SliceRecord& record, const LaunchPlan& plan) {

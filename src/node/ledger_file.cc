@@ -52,18 +52,14 @@ bool TableFits(std::size_t bytes, std::size_t offset, std::size_t stride, std::s
 }
 
 // With pread: a file that shrinks under us gives a short copy, never a SIGBUS.
-Result<std::string> Copy(const std::string& path) {
-  base::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-  if (!fd.valid()) return FailErrno(path, errno);
+Result<std::string> Copy(int fd, const std::string& path) {
   struct stat info{};
-  if (fstat(fd.get(), &info) != 0) return FailErrno(path, errno);
-  if (!S_ISREG(info.st_mode)) return Fail(Code::kDataLoss, path + ": not a regular file");
+  if (fstat(fd, &info) != 0) return FailErrno(path, errno);
   std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes),
                     '\0');
   std::size_t have = 0;
   while (have < bytes.size()) {
-    ssize_t got =
-        pread(fd.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
+    ssize_t got = pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FailErrno(path, errno);
     if (got == 0) break;
@@ -258,9 +254,19 @@ Status CreateLedger(const std::string& path, mode_t mode) {
   return base::CreateWholeFile(path, bytes, sizeof(LedgerFile), mode);
 }
 
-Result<LedgerView> ReadLedger(const std::string& path,
+Result<base::Fd> OpenLedger(const base::Folder& slice, int flags) {
+  if (!slice.HasSub(kGuardedFolder)) return slice.OpenFile(contract::kLedgerFile, flags);
+  const Result<base::Folder> guarded = slice.Sub(kGuardedFolder);
+  if (!guarded) return Fail(guarded.error());
+  return guarded->OpenFile(contract::kLedgerFile, flags);
+}
+
+Result<LedgerView> ReadLedger(const base::Folder& slice,
                               const std::vector<std::uint64_t>& card_bytes) {
-  Result<std::string> bytes = Copy(path);
+  const std::string path = slice.path() + "/" + contract::kLedgerFile;
+  const Result<base::Fd> fd = OpenLedger(slice, O_RDONLY);
+  if (!fd) return Fail(fd.error());
+  Result<std::string> bytes = Copy(fd->get(), path);
   if (!bytes) return Fail(bytes.error());
   return LedgerFromBytes(path, *bytes, card_bytes);
 }
@@ -274,12 +280,6 @@ Result<LedgerView> LedgerFromBytes(const std::string& path, const std::string& b
   Result<LedgerHeader> header = CheckedHeader(path, bytes);
   if (!header) return Fail(header.error());
   return Reader(bytes, *header, card_bytes).Read();
-}
-
-std::string LedgerPath(const std::string& slice_directory) {
-  std::string guarded = slice_directory + "/" + kGuardedFolder;
-  if (base::IsDirectory(guarded)) return guarded + "/" + contract::kLedgerFile;
-  return slice_directory + "/" + contract::kLedgerFile;
 }
 
 }  // namespace tessera::node

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "node/slice_files.h"
+#include "node/slice_folder.h"
 #include "node/testing/scratch.h"
 
 namespace tessera::node {
@@ -113,7 +114,7 @@ TEST_F(LimitsTest, ATruncatedPolicyIsAnErrorNotADeath) {
   ASSERT_TRUE(record);
   std::string policy = record->directory + "/policy";
   ASSERT_EQ(truncate(policy.c_str(), 600), 0);
-  EXPECT_EQ(ChangePolicy(policy, {{1, 1, 1}}).error().code, Code::kDataLoss);
+  EXPECT_EQ(ChangePolicy(*OpenSlice(*record), {{1, 1, 1}}).error().code, Code::kDataLoss);
 }
 
 }  // namespace

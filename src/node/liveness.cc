@@ -1,5 +1,6 @@
 #include "node/liveness.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "base/process.h"
 #include "contract/names.h"
 #include "node/slice_files.h"
+#include "node/slice_folder.h"
 #include "node/slice_record.h"
 
 namespace tessera::node {
@@ -57,7 +59,7 @@ bool LivenessProbe::NamespaceLives(const SliceRecord& record) const {
   const auto found = policy_of_namespace_.find(record.mount_namespace);
   if (found == policy_of_namespace_.end()) return false;
   if (!found->second.readable) return true;
-  const std::optional<Place> own = PlaceOfFile(record.directory + "/" + contract::kPolicyFile);
+  const std::optional<Place> own = PlaceOfPolicy(record);
   if (!own) return true;
   // Whatever root of the slice has mounted over it.
   const std::vector<Place>& mounted = found->second.mounted;
@@ -144,10 +146,12 @@ std::optional<bool> LivenessProbe::MapsFile(pid_t pid, std::uint64_t inode) {
 // keeps the promise.
 bool LivenessProbe::LedgerLives(const SliceRecord& record) {
   std::vector<std::uint64_t> card_bytes(record.slice.cards.size(), model::kMaxMemory);
-  const std::string path = LedgerPath(record.directory);
-  Result<LedgerView> ledger = ReadLedger(path, card_bytes);
+  const Result<base::Folder> slice = OpenSlice(record);
+  if (!slice) return false;
+  const Result<LedgerView> ledger = ReadLedger(*slice, card_bytes);
+  const Result<base::Fd> file = OpenLedger(*slice, O_PATH);
   struct stat info{};
-  if (!ledger || stat(path.c_str(), &info) != 0) return false;
+  if (!ledger || !file || fstat(file->get(), &info) != 0) return false;
   for (const LedgerSlotView& slot : ledger->slots) {
     if (!slot.live) continue;
     // What is older than the slice is not of it, whether it may be looked at or not.

@@ -1,6 +1,5 @@
 #include "node/mount_view.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <map>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/files.h"
 #include "contract/names.h"
 
@@ -176,12 +174,6 @@ std::optional<Place> PlaceOf(int fd) {
     if (mount.id == id) return PlaceInMount(mount, escaped);
   }
   return std::nullopt;
-}
-
-std::optional<Place> PlaceOfFile(const std::string& path) {
-  const base::Fd fd(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.valid()) return std::nullopt;
-  return PlaceOf(fd.get());
 }
 
 }  // namespace tessera::node

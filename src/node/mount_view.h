@@ -43,6 +43,5 @@ SeenPolicy PolicySeenBy(pid_t pid);
 // The place of the file behind an open descriptor of this process (O_PATH will do). None where the
 // file system does not say: NFS shows "/" for every mount.
 std::optional<Place> PlaceOf(int fd);
-std::optional<Place> PlaceOfFile(const std::string& path);
 
 }  // namespace tessera::node

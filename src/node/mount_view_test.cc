@@ -87,7 +87,8 @@ TEST_F(MountViewOfAProcess, IsTheSameInsideAndOutside) {
   ASSERT_TRUE(base::MakeDirectory(folder, 0755));
   const std::string file = folder + "/policy";
   ASSERT_TRUE(base::WriteFileAtomic(file, "x", 0644));
-  const std::optional<Place> outside = PlaceOfFile(file);
+  const base::Fd fd(open(file.c_str(), O_PATH));
+  const std::optional<Place> outside = PlaceOf(fd.get());
   ASSERT_TRUE(outside);
   EXPECT_NE(outside->find("\\040"), std::string::npos);
   int ready[2], go[2];

@@ -164,6 +164,12 @@ Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode
   return base::CreateWholeFile(path, bytes, sizeof(PolicyFile), mode);
 }
 
+Result<PolicyView> ReadPolicy(const base::Folder& slice) {
+  Result<std::string> bytes = slice.Read(contract::kPolicyFile, kMostPolicyBytes);
+  if (!bytes) return Fail(bytes.error());
+  return PolicyFromBytes(slice.path() + "/" + contract::kPolicyFile, *bytes);
+}
+
 Result<PolicyView> ReadPolicy(const std::string& path) {
   Result<std::string> bytes = base::ReadFile(path, kMostPolicyBytes);
   if (!bytes) return Fail(bytes.error());
@@ -198,8 +204,11 @@ Result<PolicyView> PolicyFromBytes(const std::string& path, const std::string& b
   return view;
 }
 
-Status ChangePolicy(const std::string& path, const std::vector<PolicyCardChange>& cards) {
-  Result<std::string> bytes = base::ReadFile(path, kMostPolicyBytes);
+Status ChangePolicy(const base::Folder& slice, const std::vector<PolicyCardChange>& cards) {
+  const std::string path = slice.path() + "/" + contract::kPolicyFile;
+  const Result<base::Fd> fd = slice.OpenFile(contract::kPolicyFile, O_RDWR);
+  if (!fd) return Fail(fd.error());
+  Result<std::string> bytes = base::ReadDescriptor(fd->get(), path, kMostPolicyBytes);
   if (!bytes) return Fail(bytes.error());
   Result<PolicyHeader> header = CheckedHeader(path, *bytes);
   if (!header) return Fail(header.error());
@@ -207,9 +216,7 @@ Status ChangePolicy(const std::string& path, const std::vector<PolicyCardChange>
     return Fail(Code::kInvalidArgument, path + ": has " + std::to_string(header->card_count) +
                                             " cards, not " + std::to_string(cards.size()));
   }
-  base::Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.valid()) return FailErrno(path, errno);
-  void* base = mmap(nullptr, header->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* base = mmap(nullptr, header->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   if (base == MAP_FAILED) return FailErrno(path, errno);
   const bool stored = StoreUnlessTruncated(static_cast<char*>(base), *header, cards);
   munmap(base, header->file_bytes);

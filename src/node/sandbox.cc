@@ -104,11 +104,12 @@ Status BuildView(const SandboxPlan& plan) {
   bool has_folder = getcwd(working_folder, sizeof working_folder) != nullptr;
 
   // Everything of the host that goes in is opened before it is hidden.
-  base::Fd policy(
-      open((plan.slice_directory + "/" + contract::kPolicyFile).c_str(), O_PATH | O_CLOEXEC));
-  if (!policy.valid()) return FailErrno(plan.slice_directory + "/policy", errno);
-  base::Fd ledger(open(LedgerPath(plan.slice_directory).c_str(), O_PATH | O_CLOEXEC));
-  if (!ledger.valid()) return FailErrno(plan.slice_directory + "/ledger", errno);
+  const Result<base::Folder> slice = base::Folder::Open(plan.slice_directory);
+  if (!slice) return Fail(slice.error());
+  const Result<base::Fd> policy = slice->OpenFile(contract::kPolicyFile, O_PATH);
+  if (!policy) return Fail(policy.error());
+  const Result<base::Fd> ledger = OpenLedger(*slice, O_PATH);
+  if (!ledger) return Fail(ledger.error());
   Result<std::string> library = base::ReadFile(plan.library, kMostLibraryBytes);
   if (!library) return FailIn("fence library", library.error());
 
@@ -126,9 +127,9 @@ Status BuildView(const SandboxPlan& plan) {
     if (Status put = PutFile(Inside(name), "", 0644); !put) return put;
   }
   auto path_of = [](const base::Fd& fd) { return "/proc/self/fd/" + std::to_string(fd.get()); };
-  if (Status bound = BindFile(path_of(policy), Inside(contract::kPolicyFile), true); !bound)
+  if (Status bound = BindFile(path_of(*policy), Inside(contract::kPolicyFile), true); !bound)
     return bound;
-  if (Status bound = BindFile(path_of(ledger), Inside(contract::kLedgerFile), false); !bound)
+  if (Status bound = BindFile(path_of(*ledger), Inside(contract::kLedgerFile), false); !bound)
     return bound;
   if (Status put = PutPreload(); !put) return put;
   if (Status closed = MakeReadOnly(contract::kSliceDir); !closed) return closed;

@@ -3,7 +3,8 @@
 // `policy` is written here. `ledger` is written by tenants and believed by nobody: it is copied
 // with pread(2), never mapped (a tenant may truncate it under us), every offset, count and stride
 // is checked against what was copied, and only slots whose process lives are added up. Units:
-// bytes. Thread safety: pure functions of files.
+// bytes. Thread safety: pure functions of files. A slice directory belongs to whoever made the
+// slice: what reads or changes one of another user takes it as a base::Folder.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/process.h"
 #include "base/result.h"
 #include "contract/names.h"
@@ -53,7 +55,8 @@ struct PolicyView {
 
 // kUnimplemented: a layout this program does not know; kDataLoss: not a policy, too short, counts
 // out of range.
-Result<PolicyView> ReadPolicy(const std::string& path);
+Result<PolicyView> ReadPolicy(const base::Folder& slice);
+Result<PolicyView> ReadPolicy(const std::string& path);  // of the slice around this process
 Result<PolicyView> PolicyFromBytes(const std::string& path,
                                    const std::string& bytes);  // `path` is for errors
 
@@ -64,7 +67,7 @@ struct PolicyCardChange {
   std::uint32_t compute_percent = 0;
   std::uint32_t priority = 0;
 };
-Status ChangePolicy(const std::string& path, const std::vector<PolicyCardChange>& cards);
+Status ChangePolicy(const base::Folder& slice, const std::vector<PolicyCardChange>& cards);
 
 struct LedgerSlotView {
   std::uint32_t index = 0;
@@ -100,7 +103,7 @@ struct LedgerView {
 // and cut). Errors as ReadPolicy. A process that has the same pid as the slot but lives in another
 // pid namespace than this program is looked up by host_pid when the agent filled it, and counts as
 // live otherwise.
-Result<LedgerView> ReadLedger(const std::string& path,
+Result<LedgerView> ReadLedger(const base::Folder& slice,
                               const std::vector<std::uint64_t>& card_bytes);
 Result<LedgerView> LedgerFromBytes(
     const std::string& path, const std::string& bytes,
@@ -108,8 +111,8 @@ Result<LedgerView> LedgerFromBytes(
 
 inline constexpr char kGuardedFolder[] = "root-only";
 
-// Where the ledger of a slice directory stands. Slices of root keep it in a folder that only root
-// may enter, since it has to be writable for every user inside: kPermissionDenied for others.
-std::string LedgerPath(const std::string& slice_directory);
+// The ledger of a slice. Slices of root keep it in a folder that only root may enter, since it has
+// to be writable for every user inside: kPermissionDenied for others. `flags` as Folder::OpenFile.
+Result<base::Fd> OpenLedger(const base::Folder& slice, int flags);
 
 }  // namespace tessera::node

@@ -153,7 +153,7 @@ TEST_F(SliceFilesTest, SurvivesATenantThatTruncatesWhileItIsRead) {
     }
   });
   for (int i = 0; i < 200; ++i) {
-    Result<LedgerView> view = ReadLedger(path_, {kCard});
+    Result<LedgerView> view = ReadLedger(*base::Folder::Open(folder_), {kCard});
     if (!view) {
       EXPECT_EQ(view.error().code, Code::kDataLoss);
     }
@@ -165,10 +165,10 @@ TEST_F(SliceFilesTest, SurvivesATenantThatTruncatesWhileItIsRead) {
 TEST_F(SliceFilesTest, WhatIsNoRegularFileIsNotRead) {
   ASSERT_EQ(unlink(path_.c_str()), 0);
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_EQ(ReadLedger(path_, {kCard}).error().code, Code::kDataLoss);
+  EXPECT_EQ(ReadLedger(*base::Folder::Open(folder_), {kCard}).error().code, Code::kDataLoss);
   ASSERT_EQ(unlink(path_.c_str()), 0);
   ASSERT_EQ(symlink("/etc/passwd", path_.c_str()), 0);
-  EXPECT_FALSE(ReadLedger(path_, {kCard}));
+  EXPECT_FALSE(ReadLedger(*base::Folder::Open(folder_), {kCard}));
 }
 
 class PolicyTest : public ScratchTest {

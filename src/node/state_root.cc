@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/plain_text.h"
 #include "contract/names.h"
+#include "node/slice_folder.h"
 #include "node/store.h"
 
 namespace tessera::node {
@@ -21,7 +22,8 @@ std::string SlicesOf(const std::string& root) { return root + "/slices"; }
 // Empty when slices can be made there, else why not.
 std::string WhyUnusable(const std::string& root) {
   if (access(SlicesOf(root).c_str(), W_OK | X_OK) != 0) return std::strerror(errno);
-  return "";
+  const Result<base::Folder> slices = OpenSlices(root);
+  return slices ? "" : slices.error().message;
 }
 
 // Makes root and root/slices as far as they are missing.

@@ -1,12 +1,10 @@
 #include "node/store.h"
 
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <set>
 #include <tuple>
@@ -15,16 +13,13 @@
 #include "base/plain_text.h"
 #include "node/liveness.h"
 #include "node/slice_files.h"
+#include "node/slice_folder.h"
 #include "node/slice_record.h"
 
 namespace tessera::node {
 namespace {
 
-constexpr std::size_t kMostRecordBytes = 64 << 10;
 constexpr std::size_t kMostSlices = 4096;  // more directories than that are somebody's mistake
-// Unfinished and dying directories: the prefix, then the pid and start time of who is at it.
-constexpr char kNewPrefix[] = ".new.";
-constexpr char kDeadPrefix[] = ".dead.";
 
 std::string SlicesOf(const StateRoot& root) { return root.path + "/slices"; }
 std::string LockOf(const StateRoot& root) { return root.path + "/lock"; }
@@ -39,65 +34,6 @@ std::string RandomId() {
     id += kDigits[byte & 15];
   }
   return id;
-}
-
-std::string WorkName(const char* prefix, const std::string& id) {
-  base::ProcessIdentity self = base::OwnIdentity();
-  return prefix + std::to_string(self.pid) + "." + std::to_string(self.start_ticks) + "." + id;
-}
-
-// True for a work name whose maker is gone.
-bool IsAbandoned(const std::string& name) {
-  for (std::string_view prefix : {std::string_view(kNewPrefix), std::string_view(kDeadPrefix)}) {
-    if (name.compare(0, prefix.size(), prefix) != 0) continue;
-    base::ProcessIdentity maker;
-    const char* at = name.data() + prefix.size();
-    const char* end = name.data() + name.size();
-    auto pid = std::from_chars(at, end, maker.pid);
-    if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '.') return false;
-    auto start = std::from_chars(pid.ptr + 1, end, maker.start_ticks);
-    if (start.ec != std::errc()) return false;
-    return !base::Alive(maker);
-  }
-  return false;
-}
-
-// Removes a slice so that no half-removed one is ever seen under its name.
-Status RemoveSlice(const std::string& directory) {
-  std::size_t slash = directory.rfind('/');
-  std::string dying =
-      directory.substr(0, slash + 1) + WorkName(kDeadPrefix, directory.substr(slash + 1));
-  if (rename(directory.c_str(), dying.c_str()) != 0) {
-    if (errno == ENOENT) return {};
-    return FailErrno(directory, errno);
-  }
-  return base::RemoveTree(dying);
-}
-
-Result<SliceRecord> ReadSlice(const std::string& directory, const std::string& id) {
-  struct stat info{};
-  if (lstat(directory.c_str(), &info) != 0) return FailErrno(directory, errno);
-  if (!S_ISDIR(info.st_mode)) return Fail(Code::kDataLoss, "not a directory");
-  Result<std::string> text = base::ReadFile(directory + "/" + kRecordFile, kMostRecordBytes);
-  if (!text) return Fail(text.error());
-  Result<SliceRecord> record = ParseRecord(*text);
-  if (!record) return FailIn(kRecordFile, record.error());
-  if (record->slice.id != id) return Fail(Code::kDataLoss, "slice.json names another slice");
-  record->directory = directory;
-  record->owner = info.st_uid;
-  Result<PolicyView> policy = ReadPolicy(directory + "/" + contract::kPolicyFile);
-  if (!policy) return Fail(policy.error());
-  if (policy->cards.size() != record->slice.cards.size())
-    return Fail(Code::kDataLoss, "slice.json and policy disagree");
-  // The policy is what the fence obeys: the promise is never less than that.
-  for (std::size_t i = 0; i < policy->cards.size(); ++i) {
-    if (policy->cards[i].uuid != record->slice.cards[i].uuid) {
-      return Fail(Code::kDataLoss, "slice.json and policy name different cards");
-    }
-    std::uint64_t& promised = record->slice.cards[i].memory_bytes;
-    promised = std::max(promised, policy->cards[i].limit_bytes);
-  }
-  return record;
 }
 
 placement::Promises PromisesOf(const Inventory& inventory) {
@@ -171,7 +107,8 @@ Status FillDirectory(const std::string& directory, const PolicyText& policy,
 Store::Store(StateRoot root, base::Clock& clock) : root_(std::move(root)), clock_(&clock) {}
 
 Result<Inventory> Store::Read() const {
-  Result<std::vector<std::string>> names = base::ListDirectory(SlicesOf(root_));
+  const Result<base::Folder> slices = OpenSlices(root_.path);
+  const Result<std::vector<std::string>> names = slices ? slices->List() : Fail(slices.error());
   if (!names) {
     const bool gone = names.error().code == Code::kNotFound;
     return Fail(gone ? Code::kNotFound : Code::kUnavailable, names.error().message);
@@ -185,10 +122,10 @@ Result<Inventory> Store::Read() const {
   for (const std::string& name : *names) {
     if (name[0] == '.') continue;
     std::string directory = SlicesOf(root_) + "/" + name;
-    Result<SliceRecord> record = ReadSlice(directory, name);
+    Result<SliceRecord> record = ReadSlice(*slices, name);
     if (!record) {
       // Reaped between the listing and here, or never whole.
-      if (base::IsDirectory(directory) || record.error().code != Code::kNotFound) {
+      if (slices->HasSub(name) || record.error().code != Code::kNotFound) {
         inventory.broken.push_back({directory, record.error()});
       }
       continue;
@@ -220,16 +157,17 @@ Result<SliceRecord> Store::Find(const std::string& name) const {
 
 void Store::Reap() {
   Result<Inventory> inventory = Read();
-  if (!inventory) return;
+  const Result<base::Folder> slices = OpenSlices(root_.path);
+  if (!inventory || !slices) return;
   for (const SliceRecord& record : inventory->dead) {
-    if (Status removed = RemoveSlice(record.directory); !removed)
+    if (Status removed = RemoveSlice(*slices, record.slice.id); !removed)
       continue;  // another user's: theirs to remove
   }
-  Result<std::vector<std::string>> names = base::ListDirectory(SlicesOf(root_));
+  const Result<std::vector<std::string>> names = slices->List();
   if (!names) return;
   for (const std::string& name : *names) {
     if (!IsAbandoned(name)) continue;
-    if (Status removed = base::RemoveTree(SlicesOf(root_) + "/" + name); !removed) continue;
+    if (Status removed = slices->RemoveTree(name); !removed) continue;
   }
 }
 
@@ -296,10 +234,16 @@ Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wante
 }
 
 Status Store::Update(const SliceRecord& record) {
-  return base::WriteFileAtomic(record.directory + "/" + kRecordFile, RecordText(record), 0644);
+  const Result<base::Folder> slice = OpenSlice(record);
+  if (!slice) return Fail(slice.error());
+  return slice->WriteAtomic(kRecordFile, RecordText(record), 0644);
 }
 
-Status Store::Remove(const SliceRecord& record) { return RemoveSlice(record.directory); }
+Status Store::Remove(const SliceRecord& record) {
+  const Result<base::Folder> slices = base::Folder::OpenParentOf(record.directory);
+  if (!slices) return Fail(slices.error());
+  return RemoveSlice(*slices, base::NameOf(record.directory));
+}
 
 Result<Changed> Store::SetLimits(const model::Node& node, const std::string& name,
                                  const Change& change) {
@@ -349,13 +293,19 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
   }
   // The promise is written before it is used and given back after: a crash between leaves it too
   // large, never too small.
-  const std::string policy_path = found->directory + "/" + contract::kPolicyFile;
+  const Result<base::Folder> slice = OpenSlice(*found);
+  if (!slice) return Fail(slice.error());
+  if (slice->owner() != found->owner)
+    return Fail(Code::kAborted, slice->path() + ": was replaced meanwhile");
+  const auto write_record = [&] {
+    return slice->WriteAtomic(kRecordFile, RecordText(changed.after), 0644);
+  };
   Status done;
-  if (grows) done = Update(changed.after);
-  if (done) done = ChangePolicy(policy_path, policy);
-  if (done && !grows) done = Update(changed.after);
+  if (grows) done = write_record();
+  if (done) done = ChangePolicy(*slice, policy);
+  if (done && !grows) done = write_record();
   if (!done) return Unwritten(done.error());
-  if (Result<LedgerView> ledger = ReadLedger(LedgerPath(found->directory), card_bytes)) {
+  if (Result<LedgerView> ledger = ReadLedger(*slice, card_bytes)) {
     for (const LedgerCardView& card : ledger->cards) changed.held_bytes.push_back(card.held_bytes);
   }
   return changed;

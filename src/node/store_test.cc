@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "contract/names.h"
 #include "node/slice_files.h"
+#include "node/slice_folder.h"
 #include "node/testing/scratch.h"
 
 namespace tessera::node {
@@ -40,7 +41,7 @@ TEST_F(StoreTest, CommitIsSeenAndRemoveGivesBack) {
   ASSERT_TRUE(policy);
   EXPECT_EQ(policy->cards[0].limit_bytes, 8000 * model::kMib);
   EXPECT_EQ(policy->slice_name, "chat");
-  ASSERT_TRUE(ReadLedger(LedgerPath(found->directory), {10'000 * model::kMib}));
+  ASSERT_TRUE(ReadLedger(*OpenSlice(*found), {10'000 * model::kMib}));
   ASSERT_TRUE(store.Remove(*record));
   EXPECT_FALSE(store.Find("chat"));
   EXPECT_TRUE(Entries().empty());

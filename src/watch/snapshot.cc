@@ -1,21 +1,25 @@
 #include "watch/snapshot.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "contract/names.h"
+#include "node/slice_folder.h"
 
 namespace tessera::watch {
 namespace {
 
 using ProcessMap = std::map<pid_t, const ProcessEntry*>;
 
-FileIdentity IdentityOf(const std::string& path) {
+FileIdentity LedgerOf(const node::SliceRecord& record) {
+  const Result<base::Folder> slice = node::OpenSlice(record);
+  if (!slice) return {};
+  const Result<base::Fd> ledger = node::OpenLedger(*slice, O_PATH);
   struct stat info{};
-  if (stat(path.c_str(), &info) != 0) return {};
+  if (!ledger || fstat(ledger->get(), &info) != 0) return {};
   return {info.st_dev, info.st_ino};
 }
 
@@ -149,12 +153,15 @@ Result<node::LedgerView> ReadLedgerOf(const SliceFacts& facts) {
     const bool known = facts.policy && i < facts.policy->cards.size();
     sizes.push_back(known ? facts.policy->cards[i].physical_bytes : model::kMaxMemory);
   }
-  return node::ReadLedger(node::LedgerPath(record.directory), sizes);
+  const Result<base::Folder> slice = node::OpenSlice(record);
+  if (!slice) return Fail(slice.error());
+  return node::ReadLedger(*slice, sizes);
 }
 
 void ReadFiles(SliceFacts& facts) {
   const node::SliceRecord& record = facts.record;
-  facts.policy = node::ReadPolicy(record.directory + "/" + contract::kPolicyFile);
+  const Result<base::Folder> slice = node::OpenSlice(record);
+  facts.policy = slice ? node::ReadPolicy(*slice) : Fail(slice.error());
   facts.ledger = ReadLedgerOf(facts);
   if (!facts.policy) facts.remarks.push_back("policy: " + facts.policy.error().message);
   if (!facts.ledger) {
@@ -204,9 +211,8 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
                   const ProcessMap& by_pid, const std::set<pid_t>& listed, SliceFacts& facts,
                   const Result<node::LedgerView>& after) {
   const node::SliceRecord& record = facts.record;
-  const FileIdentity ledger_file = IdentityOf(node::LedgerPath(record.directory));
-  const std::optional<node::Place> policy =
-      node::PlaceOfFile(record.directory + "/" + contract::kPolicyFile);
+  const FileIdentity ledger_file = LedgerOf(record);
+  const std::optional<node::Place> policy = node::PlaceOfPolicy(record);
 
   const SlotMap slots = SlotsByPid(facts.ledger), slots_after = SlotsByPid(after);
   std::set<pid_t> claimed;

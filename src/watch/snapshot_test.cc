@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "driver/testing/fake_nvml.h"
 #include "model/quantity.h"
+#include "node/slice_folder.h"
 #include "watch/judge.h"
 #include "watch/testing/fake_processes.h"
 
@@ -143,7 +144,7 @@ TEST_F(SnapshotTest, WhoSeesThePolicyBelongsWhereverHisParentsAre) {
   record_.fencing = node::Fencing::kNamespace;
   processes_.all.push_back({{400, 9}, 1, 'S', "leaver", 777, 1});
   processes_.maps[400] = Mapped{};
-  processes_.policies[400] = *node::PlaceOfFile(directory_ + "/policy");
+  processes_.policies[400] = *node::PlaceOfPolicy(record_);
   EXPECT_TRUE(Take().slices[0].processes.empty())
       << "only those that the driver names are looked at";
   (*nvml_.usages)[0]->processes = {{400, 500 * kMib}};
