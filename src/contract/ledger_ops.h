@@ -291,9 +291,10 @@ bool ClaimOne(const LedgerView& view, std::uint32_t i, std::uint64_t self, const
 
 }  // namespace detail
 
-// How long ago somebody must have swept for a newcomer to do it: many processes that start at once
-// do not all look at all others.
-inline constexpr std::uint64_t kClaimSweepNs = 2'000'000;
+// How long ago somebody must have swept for a newcomer to do it. A sweep looks at every process of
+// the slice: hundreds that start together would look at each other all the time, and nobody waits
+// for them: who is about to be refused, asks for figures or finds no slot sweeps anyway.
+inline constexpr std::uint64_t kClaimSweepNs = 100'000'000;
 
 // A slot for the process `self` (state kLive), or -1 when all are in use by the living.
 template <class Step = NoSteps, typename Dead>
