@@ -23,6 +23,7 @@ NULL_UUID = bytes([0x7E, 0x55, 0xE7, 0xA0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 TIB = 1 << 40
 HAMI = {"launch": "38", "alloc live=0": "862", "alloc live=1000": "842-4266", "alloc live=50000": "821-355488",
         "memgetinfo": "783", "procaddress": "53-6116", "true": "230-320", "init": "1400-1900"}
+OPENS = "each pair opens and closes a block: nine locked instructions, six of them the charge and the refund"
 QUIET = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)]
 
 
@@ -84,10 +85,26 @@ def at_once(command, environment, count):
     return time.perf_counter() - begin, cpu / 1e6
 
 
-def busy():
-    """Why a figure may be too high through no fault of the fence; None on a quiet machine."""
+def living(command, environment, count):
+    """CPU seconds of processes that start together, wait for one another and end."""
+    held = [subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
+    for process in held:
+        if not process.stdout.readline().startswith(b"ready"):
+            sys.exit("fence.py: one of the processes that live together did not start")
+    for process in held:
+        process.stdin.close()
+        process.stdout.close()
+    cpu = sum(cpu_us(process.pid) for process in held)
+    for process in held:
+        process.returncode = 0  # waited for above
+    return cpu / 1e6
+
+
+def busy(cause=None):
+    """Why a figure is too high: what is known of the cause, and whether the machine had other work. None: neither."""
     load = os.getloadavg()[0]
-    return f"the machine was busy: load {load:.1f} on {os.cpu_count()} cores" if load > os.cpu_count() else None
+    other = f"the machine was busy: load {load:.1f} on {os.cpu_count()} cores" if load > os.cpu_count() else None
+    return "; ".join(reason for reason in (cause, other) if reason) or None
 
 
 def add_calls(table, program, pair, repetitions):
@@ -97,20 +114,22 @@ def add_calls(table, program, pair, repetitions):
         if family == "launch":
             table.add(what, "ns", added, bare, 3, HAMI["launch"], busy())
         elif family == "alloc":
-            table.add("alloc+free " + what, "ns", added, bare, 100, HAMI[f"alloc {what.split()[1]}"], busy())
+            opens = what == "4KiB live=0 newest"
+            table.add("alloc+free " + what, "ns", added, bare, 100, HAMI[f"alloc {what.split()[1]}"], busy(OPENS if opens else None))
         elif what == "cuMemGetInfo":
             table.add(what, "ns", added, bare, 30, HAMI["memgetinfo"], busy())
         else:
             table.add(what, "ns", added, bare, 100, HAMI["procaddress"], busy())
 
 
-def add_processes(table, program, pair):
+def add_processes(table, program, pair, empty):
     table.measured("Added to one process: its CPU time, tenth percentile of 1,000 (cuInit: 60) processes each way")
     bare, added = starts(["/bin/true"], pair, 1000)
-    table.add("/bin/true, start to end", "us", added, bare, 50, HAMI["true"], busy())
+    floor = starts(["/bin/true"], (pair[0], dict(pair[0], LD_PRELOAD=empty)), 1000)[1]
+    table.add("/bin/true, start to end", "us", added, bare, 50, HAMI["true"], busy(f"of it, {floor:.3g} us for any library at all"))
+    table.add("/bin/true, an empty library in its place", "us", floor, bare)
     init = both([program, "init"], pair, 60, tenth)
     table.add("cuInit", "us", init["cuInit_us"][1], init["cuInit_us"][0], 100, HAMI["init"], busy())
-    table.add("threads of a CUDA process", "", init["threads"][1], init["threads"][0], 0, "1")
     table.measured("In all, by the clock: least of 3 runs; the rows below it inform")
     runs = ([], [])
     for which in in_turn(3):
@@ -118,10 +137,14 @@ def add_processes(table, program, pair):
     bare, fenced = (min(side) for side in runs)
     table.add("300 CUDA processes at once", "s", fenced[0], bare[0], 2, "~60 (hundreds)", busy())
     table.add("300 CUDA processes at once, CPU time", "s", fenced[1], bare[1])
+    runs = ([], [])
+    for which in in_turn(3):
+        runs[which].append(living([program, "hold"], pair[which], 300))
+    table.add("300 that live together, CPU time", "s", min(runs[1]), min(runs[0]))
 
 
 def add_memory(table, program, pair):
-    table.measured("Memory of a CUDA process beyond the bare one's, median of 3; allocations of 4 KiB")
+    table.measured("Of a CUDA process beyond the bare one's, median of 3: threads; Private_* of its smaps_rollup; allocations of 4 KiB")
     alone = both([program, "memory"], pair, 3, statistics.median)
     holder = subprocess.Popen([program, "hold"], env=pair[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -130,6 +153,8 @@ def add_memory(table, program, pair):
         beside = both([program, "memory"], pair, 3, statistics.median)
     finally:
         holder.communicate()
+    bare, added = alone["threads"]
+    table.add("threads", "", added, bare, 0, "1")
     bare, added = alone["live=0 private"]
     table.add("private, the only fenced process", "KiB", added, bare, 300, "650 RSS", "of it, pages of the library and the slice that a second process would share: "
               f"{added - beside['live=0 private'][1]:g} KiB")
@@ -167,7 +192,7 @@ def main():
         pair = slice_of_its_own("calls")
         print("what the fence adds; driver: one that returns at once; about a minute ...", flush=True)
         add_calls(table, program, pair, options.repetitions)
-        add_processes(table, program, pair)
+        add_processes(table, program, pair, os.path.join(build, "bench/libempty.so"))
         add_memory(table, program, slice_of_its_own("memory"))  # where 300 have been, more pages are looked at
         add_limit(table, program, pair)
     return table.finish(options.out or os.path.join(build, "../bench"))
