@@ -97,9 +97,13 @@ class Refusal(Case):
             self.assertEqual(self.start({CORES: value})[:2], (SUCCESS, 3000))
 
     def test_the_cache_names_a_file_and_never_a_limit(self):
-        for value in ("", "relative", "/", "/proc/nothing/x", "/" + "x" * 5000, self.folder):
+        cache = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+        for value in ("", " ", "relative", "./x", "~/x", "/" + "x" * 480, "/" + "x" * 5000):
+            with self.subTest(refused=value[:40]):
+                self.refused({MEMORY: "1g", cache: value}, f"{cache}='{value[:80]}", "legal is an absolute path")
+        for value in ("/", "/proc/nothing/x", self.folder):
             with self.subTest(value=value[:40]):
-                variables = {MEMORY: "1g", "CUDA_DEVICE_MEMORY_SHARED_CACHE": value}
+                variables = {MEMORY: "1g", cache: value}
                 self.assertEqual(self.start(variables, 1025)[:2], (SUCCESS, 0))
 
     # ---- the slice directory -------------------------------------------------------------------------------------------------

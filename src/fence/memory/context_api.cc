@@ -197,6 +197,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
 CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description,
                                   CUdevice device, unsigned int flags) {
   if (!Fenced()) return real::cuGreenCtxCreate(context, description, device, flags);
+  if (CardOfDevice(device) == kForeignCard) return Refuse(kForeignCard, 0);
   const Place place = CurrentPlace();
   const Measurement measurement(place.device == device ? place : Place(), kMostOfGreenContext);
   return real::cuGreenCtxCreate(context, description, device, flags);
@@ -213,6 +214,7 @@ CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx context) {
 CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value) {
   if (!Fenced()) return real::cuCtxSetLimit(limit, value);
   const Place place = CurrentPlace();
+  if (place.card == kForeignCard) return Refuse(place.card, value);
   if (place.card < 0 || place.context == 0) return real::cuCtxSetLimit(limit, value);
   size_t before = 0;
   const bool known = real::cuCtxGetLimit(&before, limit) == CUDA_SUCCESS;

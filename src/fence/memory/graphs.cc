@@ -157,6 +157,7 @@ bool GraphsAgree() {
 bool detail::PrepareGraph(const GraphNeed& need, std::uint64_t* reserved) {
   const int card = CardOfDevice(need.device);
   if (card == kUnknownCard) return true;
+  if (card == kForeignCard) return false;
   std::uint64_t has = 0, uses = 0, idle = 0;
   if (Attribute(need.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &has) &&
       Attribute(need.device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &uses) && has > uses) {

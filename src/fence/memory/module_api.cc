@@ -51,6 +51,9 @@ void AdoptCorrection(std::uint64_t key, int card, std::int64_t more) {
   ForgetCorrection(card, more);
 }
 
+// A card that the slice has not; every card is where the slice cannot be used.
+bool OnForeignCard() { return Fenced() && CurrentPlace().card == kForeignCard; }
+
 void RefundStale(const Allocation& stale, std::uint64_t bytes) {
   // A library that was never loaded into a context was never charged.
   if (bytes != 0 && stale.owner != 0) Refund(static_cast<int>(stale.card), stale.kind, bytes);
@@ -59,6 +62,7 @@ void RefundStale(const Allocation& stale, std::uint64_t bytes) {
 template <typename Handle, typename Load, typename Unload>
 CUresult LoadCode(Handle* out, std::uint64_t need, const Place& place, Load&& load,
                   Unload&& unload) {
+  if (place.card == kForeignCard) return Refuse(place.card, need);
   if (place.card < 0 || place.context == 0) return load(out);
   NoteHiddenSmall(place.card);
   Handle made = nullptr;
@@ -121,9 +125,10 @@ void NoteLibrary(CUlibrary library, std::uint64_t need) {
 template <typename Call>
 CUresult TouchLibrary(CUlibrary library, Call&& call) {
   const auto key = reinterpret_cast<std::uint64_t>(library);
+  const Place place = CurrentPlace();
+  if (place.card == kForeignCard) return Refuse(place.card, 0);
   Allocation entry;
   if (!HandleTable().Find(key, &entry)) return call();
-  const Place place = CurrentPlace();
   if (place.card < 0 || place.context == 0 || entry.owner == place.context) return call();
   NoteHiddenSmall(place.card);
   const std::uint64_t need = entry.owner == 0 ? entry.size : 0;
@@ -214,11 +219,9 @@ CUresult CUDAAPI cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_o
                                    void** values, unsigned int count,
                                    CUlibraryOption* library_options, void** library_values,
                                    unsigned int library_count) {
-  const auto load = [&](CUlibrary* made) {
-    return real::cuLibraryLoadData(made, code, options, values, count, library_options,
-                                   library_values, library_count);
-  };
-  const CUresult result = load(library);
+  if (OnForeignCard()) return Refuse(kForeignCard, 0);
+  const CUresult result = real::cuLibraryLoadData(library, code, options, values, count,
+                                                  library_options, library_values, library_count);
   if (result == CUDA_SUCCESS && Fenced())
     NoteLibrary(*library, ImageBytes(code, CapabilityOf(CurrentPlace().device)));
   return result;
@@ -227,11 +230,9 @@ CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary* library, const char* name, CUj
                                        void** values, unsigned int count,
                                        CUlibraryOption* library_options, void** library_values,
                                        unsigned int library_count) {
-  const auto load = [&](CUlibrary* made) {
-    return real::cuLibraryLoadFromFile(made, name, options, values, count, library_options,
-                                       library_values, library_count);
-  };
-  const CUresult result = load(library);
+  if (OnForeignCard()) return Refuse(kForeignCard, 0);
+  const CUresult result = real::cuLibraryLoadFromFile(
+      library, name, options, values, count, library_options, library_values, library_count);
   if (result == CUDA_SUCCESS && Fenced())
     NoteLibrary(*library, FileNeed(name, CurrentPlace().device));
   return result;
@@ -255,6 +256,7 @@ CUresult CUDAAPI cuLibraryGetManaged(CUdeviceptr* pointer, size_t* bytes, CUlibr
 // The first launch of a kernel loads its library into the context, in a call that costs nothing
 // here. So it is loaded when the kernel is looked up, where it can be refused.
 CUresult CUDAAPI cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
+  if (OnForeignCard()) return Refuse(kForeignCard, 0);
   const CUresult result = real::cuLibraryGetKernel(kernel, library, name);
   if (result != CUDA_SUCCESS || !Fenced()) return result;
   CUmodule module = nullptr;
@@ -264,6 +266,7 @@ CUresult CUDAAPI cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const c
 }
 CUresult CUDAAPI cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   CUlibrary library = nullptr;
+  if (OnForeignCard()) return Refuse(kForeignCard, 0);
   if (!Fenced() || real::cuKernelGetLibrary(&library, kernel) != CUDA_SUCCESS) {
     return real::cuKernelGetFunction(function, kernel);
   }

@@ -255,7 +255,7 @@ std::uint64_t Growth::Measure(std::uint64_t most) const {
 Measurement::Measurement(const Place& place, std::uint64_t most)
     : place_(place),
       most_(most),
-      ask_(FigureIsWorthIt()),
+      ask_(place.card >= 0 && FigureIsWorthIt()),
       before_(UnderwayNow()),
       compared_(ask_ && AnyFloating(place.card) && Settle(place.card, 1, 0) == Settled::kBetween),
       growth_(ask_ ? Place() : place) {}

@@ -25,8 +25,9 @@ bool IsCapturing(CUstream stream, decltype(real::cuStreamIsCapturing) ask) {
 template <typename Allocate>
 CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, const Place& place,
                       CUstream stream, Allocate&& allocate) {
-  if (pool == nullptr || place.card == kUnknownCard || IsUncharged(pool)) return allocate(out);
+  if (place.card == kUnknownCard || IsUncharged(pool)) return allocate(out);
   if (place.card == kForeignCard || size > kMaxAllocation) return Refuse(place.card, size);
+  if (pool == nullptr) return allocate(out);
   const std::uint32_t record = PoolRecord(pool, place.card);
   if (record == 0) return Refuse(place.card, size);
   const Underway underway;

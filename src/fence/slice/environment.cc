@@ -58,6 +58,8 @@ bool IsCardIndex(std::string_view text) {
   return index < contract::kMaxCards;
 }
 
+constexpr std::size_t kLongestCache = 480;
+
 // A limit of a card that cannot be would be no limit at all. False after writing slice.problem.
 bool NamesAreLegal(Slice& slice) {
   for (const char* const* entry = os::EnvironmentEntries(); *entry != nullptr; ++entry) {
@@ -226,11 +228,18 @@ Mode AttachEnvironment(Slice& slice) {
 
   char path[512];
   int result = -ENOENT;
-  if (const char* cache = os::Environment(contract::kEnvHamiSharedCache);
-      cache != nullptr && *cache == '/') {
-    Text text(path, sizeof path);
-    text << std::string_view(cache) << ".tessera-" << os::UserId();
-    if (!text.full()) result = MapLedger(path, slice);
+  if (const Variable cache = Plain(contract::kEnvHamiSharedCache); cache.value != nullptr) {
+    const std::string_view value(cache.value);
+    if (value.empty() || value[0] != '/' || value.size() > kLongestCache) {
+      Text(slice.problem, sizeof slice.problem)
+          << (Text::Quoted{cache.name, value}) << ", legal is an absolute path of up to "
+          << std::uint64_t{kLongestCache} << " bytes";
+      return Mode::kRefused;
+    }
+    // It names where processes share their figures, not a limit: where this user cannot have a file
+    // there, all of the user's processes meet elsewhere.
+    (Text(path, sizeof path) << value << ".tessera-") << os::UserId();
+    result = MapLedger(path, slice);
   }
   if (result != 0) {
     DefaultPath(path, sizeof path);

@@ -93,11 +93,27 @@ TEST_F(Environment, AMalformedValueIsNamedWithWhatIsLegal) {
   }
   Set("CUDA_DEVICE_MEMORY_LIMIT", "1g");
   for (const auto& [name, value] :
-       {std::pair{"CUDA_TASK_PRIORITY", "5"}, std::pair{"GPU_CORE_UTILIZATION_POLICY", "strong"}}) {
+       {std::pair{"CUDA_TASK_PRIORITY", "5"}, std::pair{"GPU_CORE_UTILIZATION_POLICY", "strong"},
+        std::pair{"CUDA_DEVICE_MEMORY_SHARED_CACHE", ""},
+        std::pair{"CUDA_DEVICE_MEMORY_SHARED_CACHE", "relative/path.cache"}}) {
     Set(name, value);
-    EXPECT_EQ(Attach(), Mode::kRefused);
-    EXPECT_NE(std::string(slice_.problem).find(name), std::string::npos) << slice_.problem;
+    EXPECT_EQ(Attach(), Mode::kRefused) << name << "=" << value;
+    const std::string problem = slice_.problem;
+    EXPECT_NE(problem.find(std::string(name) + "='" + value + "'"), std::string::npos) << problem;
+    EXPECT_NE(problem.find("legal is"), std::string::npos) << problem;
     unsetenv(name);
+  }
+  Set("CUDA_DEVICE_MEMORY_SHARED_CACHE", ("/" + std::string(480, 'x')).c_str());
+  EXPECT_EQ(Attach(), Mode::kRefused);
+  EXPECT_NE(std::string(slice_.problem).find("up to 480 bytes"), std::string::npos);
+}
+
+TEST_F(Environment, ACacheThatCannotBeThereIsElsewhereAndTheLimitHolds) {
+  Set("CUDA_DEVICE_MEMORY_LIMIT", "125m");
+  for (const char* value : {"/proc/nothing/x", "/dev/null/x"}) {
+    Set("CUDA_DEVICE_MEMORY_SHARED_CACHE", value);
+    ASSERT_EQ(Attach(), Mode::kFenced) << slice_.problem;
+    EXPECT_EQ(slice_.policy.LimitBytes(0), 125ull << 20);
   }
 }
 
