@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 #include <climits>
 #include <cstdlib>
 
+#include "base/fd.h"
 #include "base/folder.h"
-#include "base/log.h"
 
 namespace tessera::base {
 namespace {
@@ -164,35 +163,6 @@ Status RemoveTree(const std::string& path) {
   const Result<Folder> folder = Folder::OpenParentOf(path);
   if (!folder) return folder.error().code == Code::kNotFound ? Status() : Fail(folder.error());
   return folder->RemoveTree(NameOf(path));
-}
-
-Result<FileLock> FileLock::Acquire(const std::string& path, std::int64_t wait_ns, Clock& clock) {
-  // Opened without O_CREAT first: in a sticky directory the kernel (fs.protected_regular) refuses
-  // O_CREAT on a file that another user made. For flock reading is enough.
-  Fd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid() && errno == ENOENT) {
-    fd = Fd(open(path.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-    if (fd.valid() && fchmod(fd.get(), 0644) != 0 && errno != EPERM) return FailErrno(path, errno);
-  }
-  if (!fd.valid()) return FailErrno(path, errno);
-  std::int64_t deadline = clock.NowNs() + wait_ns;
-  std::int64_t told_at = clock.NowNs() + kQuietNs;
-  std::int64_t pause_ns = 200'000;
-  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return FailErrno(path, errno);
-    if (clock.NowNs() >= deadline) {
-      return Fail(Code::kDeadlineExceeded, path + ": held by another tessera for more than " +
-                                               std::to_string(wait_ns / 1'000'000) +
-                                               " ms (its pid is in /proc/locks)");
-    }
-    if (clock.NowNs() >= told_at) {
-      Waiting("for another tessera that holds " + path);
-      told_at = deadline;
-    }
-    clock.SleepNs(pause_ns);
-    pause_ns = std::min<std::int64_t>(pause_ns * 2, 5'000'000);
-  }
-  return FileLock(std::move(fd));
 }
 
 void FillStandardStreams() {

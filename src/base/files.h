@@ -12,8 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/fd.h"
 #include "base/result.h"
 
 namespace tessera::base {
@@ -48,17 +46,6 @@ Result<std::vector<std::string>> ListDirectory(
 // Removes a directory and what is in it, links not followed, nothing on another file system.
 // What is gone already is no error.
 Status RemoveTree(const std::string& path);
-
-// An exclusive flock(2), given up when the object or the process ends.
-class FileLock {
- public:
-  // Creates the file (mode 0644) when missing; waits at most wait_ns, then kDeadlineExceeded.
-  static Result<FileLock> Acquire(const std::string& path, std::int64_t wait_ns, Clock& clock);
-
- private:
-  explicit FileLock(Fd fd) : fd_(std::move(fd)) {}
-  Fd fd_;
-};
 
 // Opens /dev/null, for this program only, in place of standard streams that came closed: so that no
 // file of ours gets their number and is written to as if it were one.

@@ -58,25 +58,5 @@ TEST_F(FilesTest, RemoveTreeDoesNotFollowLinks) {
   EXPECT_TRUE(RemoveTree(dir_ + "/gone"));
 }
 
-TEST_F(FilesTest, LockWaitsBoundedAndNamesTheFile) {
-  Result<FileLock> held = FileLock::Acquire(dir_ + "/lock", 0, RealClock());
-  ASSERT_TRUE(held);
-  FakeClock clock;
-  Result<FileLock> second = FileLock::Acquire(dir_ + "/lock", 1'000'000'000, clock);
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, Code::kDeadlineExceeded);
-  EXPECT_NE(second.error().message.find(dir_ + "/lock"), std::string::npos);
-}
-
-TEST_F(FilesTest, LockOfAKilledProcessIsFree) {
-  pid_t child = fork();
-  if (child == 0) {
-    Result<FileLock> held = FileLock::Acquire(dir_ + "/lock", 0, RealClock());
-    raise(SIGKILL);
-  }
-  waitpid(child, nullptr, 0);
-  EXPECT_TRUE(FileLock::Acquire(dir_ + "/lock", 0, RealClock()));
-}
-
 }  // namespace
 }  // namespace tessera::base

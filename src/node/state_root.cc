@@ -9,6 +9,7 @@
 #include "base/plain_text.h"
 #include "contract/names.h"
 #include "node/slice_folder.h"
+#include "node/state_lock.h"
 #include "node/store.h"
 
 namespace tessera::node {
@@ -26,12 +27,23 @@ std::string WhyUnusable(const std::string& root) {
   return slices ? "" : slices.error().message;
 }
 
-// Makes root and root/slices as far as they are missing.
+// Makes root, root/slices and root/lock as far as they are missing. Others come in when all stand:
+// nobody else can have made one of them.
 Status Make(const std::string& root, mode_t mode) {
-  if (!base::IsDirectory(root)) {
-    if (Status made = base::MakeDirectory(root, mode); !made) return made;
+  constexpr mode_t kClosed = 0755;
+  const bool is_new = !base::IsDirectory(root);
+  if (is_new) {
+    if (Status made = base::MakeDirectory(root, mode & kClosed); !made) return made;
   }
-  if (!base::IsDirectory(SlicesOf(root))) return base::MakeDirectory(SlicesOf(root), mode);
+  if (!base::IsDirectory(SlicesOf(root))) {
+    if (Status made = base::MakeDirectory(SlicesOf(root), mode); !made) return made;
+    // What cannot be made now is said by whoever needs it.
+    if (Status made = MakeStateLock(root); !made && is_new) return made;
+  }
+  if (!is_new) return {};
+  const Result<base::Folder> made = base::Folder::Open(root);
+  if (!made) return Fail(made.error());
+  if (fchmod(made->fd(), mode) != 0) return FailErrno(root, errno);
   return {};
 }
 

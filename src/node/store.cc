@@ -15,6 +15,7 @@
 #include "node/slice_files.h"
 #include "node/slice_folder.h"
 #include "node/slice_record.h"
+#include "node/state_lock.h"
 
 namespace tessera::node {
 namespace {
@@ -22,7 +23,6 @@ namespace {
 constexpr std::size_t kMostSlices = 4096;  // more directories than that are somebody's mistake
 
 std::string SlicesOf(const StateRoot& root) { return root.path + "/slices"; }
-std::string LockOf(const StateRoot& root) { return root.path + "/lock"; }
 
 std::string RandomId() {
   std::uint8_t bytes[8] = {};
@@ -186,7 +186,7 @@ std::uint64_t SliceRecord::MostBytes(std::size_t index) const {
 }
 
 Result<SliceRecord> Store::Commit(const model::Node& node, const NewSlice& wanted) {
-  Result<base::FileLock> lock = base::FileLock::Acquire(LockOf(root_), kLockWaitNs, *clock_);
+  Result<base::FileLock> lock = AcquireStateLock(root_.path, *clock_);
   if (!lock) return FailIn("state directory", lock.error());
   Reap();
   Result<Inventory> inventory = Read();
@@ -247,7 +247,7 @@ Status Store::Remove(const SliceRecord& record) {
 
 Result<Changed> Store::SetLimits(const model::Node& node, const std::string& name,
                                  const Change& change) {
-  Result<base::FileLock> lock = base::FileLock::Acquire(LockOf(root_), kLockWaitNs, *clock_);
+  Result<base::FileLock> lock = AcquireStateLock(root_.path, *clock_);
   if (!lock) return FailIn("state directory", lock.error());
   Result<SliceRecord> found = Find(name);
   if (!found) return Fail(found.error());

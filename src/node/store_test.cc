@@ -207,17 +207,6 @@ TEST_P(BrokenSlice, IsAOneLineErrorAndNothingIsLeftBehind) {
 }
 INSTANTIATE_TEST_SUITE_P(Forms, BrokenSlice, testing::Range(0, 7));
 
-TEST_F(StoreTest, ALockThatIsHeldIsWaitedForBounded) {
-  ASSERT_TRUE(FindStateRoot(state_));
-  Result<base::FileLock> held = base::FileLock::Acquire(state_ + "/lock", 0, base::RealClock());
-  ASSERT_TRUE(held);
-  base::FakeClock clock;
-  Store store({state_, true, ""}, clock);
-  Result<SliceRecord> record = store.Commit(TwoCards(), Asking(100));
-  ASSERT_FALSE(record);
-  EXPECT_EQ(record.error().code, Code::kDeadlineExceeded);
-}
-
 // A small tmpfs stands for a full disk, in a mount namespace of a child.
 bool MountSmall(const std::string& at, const char* options, unsigned long flags) {
   if (unshare(CLONE_NEWNS) != 0) return false;
