@@ -54,12 +54,6 @@ struct Figures {
 Figures CardFigures(int card);
 // The same at this moment: after a sweep.
 Figures CardFiguresNow(int card);
-// Whether at least `bytes` more would be granted at this moment.
-inline bool IsFarFromLimit(int card, std::uint64_t bytes) {
-  const std::uint64_t used = contract::WordBytes(contract::LoadRelaxed(detail::Book(card).total));
-  const std::uint64_t limit = detail::Limit(card);
-  return used < limit && limit - used >= bytes;
-}
 // What this process holds as `kind`.
 std::uint64_t OwnBytes(int card, Kind kind);
 

@@ -1,9 +1,14 @@
 // Two threads at the limit: what one could not pay is not the other's room.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <new>
+#include <random>
+#include <thread>
 #include <vector>
 
 #include "memory/testing/interleaving_fixture.h"
+#include "memory/turn.h"
 
 namespace tessera::fence {
 namespace {
@@ -113,6 +118,72 @@ TEST_F(AtTheLimit, ARefusedArrayTakesNoOthersBlockWithIt) {
   }
   EXPECT_EQ(Held(0, Kind::kArray), 0u);
   EXPECT_EQ(LedgerBytes(0), base_);
+}
+
+// The driver itself never holds more than the limit: what a small request may make it take is
+// charged before, however far the limit is.
+TEST_F(AtTheLimit, ASmallRequestKeepsItsBlockFreeOfALargeOneBesideIt) {
+  SetLimit(0, base_ + 132 * kMiB);
+  for (CUdeviceptr& p : fill_) ASSERT_EQ(cuMemAlloc_v2(&p, kMiB / 2), CUDA_SUCCESS);
+  testing::TakeHighestBytes(0);
+  CUdeviceptr small = 0, large = 0;
+  CUresult other = CUDA_ERROR_UNKNOWN;
+  Before(Call::kMemAlloc, [&] { OtherThread([&] { other = cuMemAlloc_v2(&large, 130 * kMiB); }); });
+  EXPECT_EQ(cuMemAlloc_v2(&small, kMiB / 2), CUDA_SUCCESS);
+  EXPECT_EQ(other, CUDA_ERROR_OUT_OF_MEMORY) << "2 MiB of it are the small one's";
+  EXPECT_LE(testing::TakeHighestBytes(0), base_ + 132 * kMiB);
+  EXPECT_EQ(cuMemFree_v2(small), CUDA_SUCCESS);
+  EmptyFill();
+}
+
+TEST_F(AtTheLimit, ThreadsThatRaceWithSmallRequestsPassItByOneBlockAtMost) {
+  for (const std::uint64_t size : {kMiB, kMiB * 3 / 4, kMiB / 2}) {
+    SetLimit(0, base_ + 160 * kMiB);
+    testing::TakeHighestBytes(0);
+    std::vector<std::thread> threads;
+    std::atomic<int> granted = 0, refused = 0;
+    for (int n = 0; n < 8; ++n) {
+      threads.emplace_back([&, n] {
+        real::cuCtxSetCurrent(context_);
+        std::minstd_rand random(n + 1);
+        std::vector<CUdeviceptr> live;
+        for (int i = 0; i < 1500; ++i) {
+          CUdeviceptr p = 0;
+          const std::uint64_t bytes = i % 5 == 0 ? (1 + random() % 30) * 2 * kMiB : size;
+          if (cuMemAlloc_v2(&p, bytes) == CUDA_SUCCESS) {
+            live.push_back(p);
+            ++granted;
+          } else {
+            ++refused;
+          }
+          while (!live.empty() && (live.size() > 12 || random() % 3 == 0)) {
+            cuMemFree_v2(live.back());
+            live.pop_back();
+          }
+        }
+        for (const CUdeviceptr p : live) cuMemFree_v2(p);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_GT(granted, 0);
+    EXPECT_GT(refused, 0);
+    EXPECT_LE(testing::TakeHighestBytes(0), base_ + 162 * kMiB) << size / 1024 << " KiB";
+    EXPECT_EQ(LedgerBytes(0), base_);
+    Same();
+  }
+}
+
+// A turn that nobody ends delays the others once.
+TEST_F(AtTheLimit, ATurnThatWasLeftIsTakenOver) {
+  FillWithAHole();
+  alignas(Turn) unsigned char left[sizeof(Turn)];
+  std::thread([&] { (new (left) Turn())->Wait(testing::SliceCard(0)); }).join();
+  CUdeviceptr p = 0;
+  EXPECT_EQ(cuMemAlloc_v2(&p, kMiB / 2), CUDA_ERROR_OUT_OF_MEMORY) << "as the driver has no room";
+  (new (left) Turn())->Wait(testing::SliceCard(0));
+  EXPECT_EQ(cuMemAlloc_v2(&p, kMiB / 2), CUDA_ERROR_OUT_OF_MEMORY);
+  SetLimit(0, kRoom);
+  EmptyFill();
 }
 
 }  // namespace

@@ -5,26 +5,6 @@
 
 namespace tessera::fence::detail {
 
-namespace {
-
-// Written without synchronisation: a guess that is wrong costs a little time, nothing else.
-std::uint8_t g_opened_last[contract::kMaxCards];
-constexpr std::uint64_t kFarFromLimit = 64 * kBlockBytes;
-
-void Guess(int card, bool opened) {
-  std::uint8_t& place = g_opened_last[card];
-  const std::uint8_t now = opened ? 1 : 0;
-  if (__atomic_load_n(&place, __ATOMIC_RELAXED) != now)
-    __atomic_store_n(&place, now, __ATOMIC_RELAXED);
-}
-
-}  // namespace
-
-bool LikelyShares(int card) {
-  return card >= 0 && __atomic_load_n(&g_opened_last[card], __ATOMIC_RELAXED) == 0 &&
-         IsFarFromLimit(card, kFarFromLimit);
-}
-
 bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind,
             Reservation& reserved) {
   if (place.card < 0) return false;
@@ -39,10 +19,9 @@ bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind ki
                           &stale_bytes))
     return false;
   if (stale_bytes != 0) Refund(static_cast<int>(stale.card), stale.kind, stale_bytes);
-  if (size <= kShareLimit && kind != Kind::kManaged) {
-    Guess(place.card, opened != 0);
-    if (opened != 0) SmallBlockChanged(place.card, false);
-  }
+  // Managed memory shares no block with others.
+  if (opened != 0 && size <= kShareLimit && kind != Kind::kManaged)
+    SmallBlockChanged(place.card, false);
   for (;;) {
     if (reserved.Keep(place.card, kind, opened)) {
       if (unpaid != 0) Refund(place.card, kind, unpaid - LiveTable().Pay(pointer, allocation));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memory/live.h"
+#include "memory/turn.h"
 #include "memory/underway.h"
 
 namespace tessera::fence {
@@ -23,9 +24,6 @@ namespace detail {
 // frees.
 bool Settle(CUdeviceptr pointer, std::uint64_t size, const Place& place, Kind kind,
             Reservation& reserved);
-// Whether the last small request on the card opened no block and the limit is so far away that it
-// does not matter if this one does.
-bool LikelyShares(int card);
 Place PlaceOfPointer(CUdeviceptr pointer);
 void ManagedGoes(const Allocation& allocation);
 void Freed(CUdeviceptr pointer, const Allocation& allocation);
@@ -39,15 +37,19 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
   if (size > kMaxAllocation) return Refuse(place.card, size);
   Underway underway(Underway::Ordered::kByNextAtomic);
   const bool small = size <= kShareLimit;
+  // What the driver may take is charged before it is asked, a whole block for the smallest request:
+  // of all threads and processes together it never takes what the limit does not allow.
   std::uint64_t taken = small ? kBlockBytes : RoundToBlocks(size);
-  // Most small requests find room in a block that is charged. Far from the limit it is cheaper to
-  // see than to reserve.
-  if (place.card == kUnknownCard || (small && detail::LikelyShares(place.card))) taken = 0;
+  if (place.card == kUnknownCard) taken = 0;
   if (taken == 0) underway.Order();  // otherwise the reservation does
   Reservation reserved(place.card, kind, taken);
-  // A full slice may still have room in a block that it has paid for: only the driver knows.
-  if (!reserved.granted() && !(small && LiveTable().MayShare(size)))
-    return Refuse(place.card, size);
+  // A full slice may still have room in a block that it has paid for: only the driver knows. It is
+  // asked by one thread at a time, so that it is one block at most by which it is wrong.
+  Turn turn;
+  if (!reserved.granted()) {
+    if (!small || !LiveTable().MayShare(size)) return Refuse(place.card, size);
+    turn.Wait(place.card);
+  }
   CUdeviceptr pointer = 0;
   const CUresult result = allocate(&pointer, &size);
   if (result != CUDA_SUCCESS) return result;

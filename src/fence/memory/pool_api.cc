@@ -34,6 +34,9 @@ CUresult AllocateFrom(CUdeviceptr* out, std::uint64_t size, CUmemoryPool pool, c
   const int card = PoolCard(record);
   const std::uint64_t taken = RoundToBlocks(size);
   const bool granted = Reserve(card, Kind::kPool, taken);
+  // What the pool has in vain serves one thread at a time, which then has it.
+  Turn turn;
+  if (!granted) turn.Wait(card);
   if (!granted && !PoolIdle(record, size)) return Refuse(card, size);
   if (granted) PoolPromised(record, taken);
   CUdeviceptr pointer = 0;

@@ -67,6 +67,10 @@ std::uint64_t DriverBytes(int card) {
   Lock lock(D().mutex);
   return D().bytes[card];
 }
+std::uint64_t TakeHighestBytes(int card) {
+  Lock lock(D().mutex);
+  return D().bytes[card].TakeHigh();
+}
 void FailNext(CUresult result) {
   Lock lock(D().mutex);
   D().fail = result;
@@ -86,7 +90,8 @@ void NeighbourMovesInNextLoad(std::uint64_t bytes) {
 void SetResident(CUdeviceptr pointer, std::uint64_t bytes) {
   Lock lock(D().mutex);
   fake::Range& range = D().ranges.at(pointer);
-  D().bytes[range.context->card] += bytes - range.resident;
+  D().bytes[range.context->card] -= range.resident;
+  D().bytes[range.context->card] += bytes;
   range.resident = bytes;
 }
 void ResidentInNextLoad(CUdeviceptr pointer, std::uint64_t bytes) {

@@ -24,6 +24,8 @@ inline constexpr std::uint64_t kContextBytes = 100 * kMiB;
 void Install();
 // What the driver has given out on a card, context costs included.
 std::uint64_t DriverBytes(int card);
+// The most that it ever had given out since this was last asked.
+std::uint64_t TakeHighestBytes(int card);
 // The next driver call of allocation fails with this.
 void FailNext(CUresult result);
 // How often the driver was asked to allocate.

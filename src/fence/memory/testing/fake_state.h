@@ -22,6 +22,21 @@ inline constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 40;
 
 inline std::uint64_t Blocks(std::uint64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
 
+// Bytes given out, and the most that ever were.
+class Tracked {
+ public:
+  operator std::uint64_t() const { return now_; }
+  void operator+=(std::uint64_t bytes) {
+    now_ += bytes;
+    if (now_ > high_) high_ = now_;
+  }
+  void operator-=(std::uint64_t bytes) { now_ -= bytes; }
+  std::uint64_t TakeHigh() { return std::exchange(high_, now_); }
+
+ private:
+  std::uint64_t now_ = 0, high_ = 0;
+};
+
 struct Context {
   int card = 0;
   bool alive = true;
@@ -63,7 +78,7 @@ struct Array {
 
 struct Driver {
   std::recursive_mutex mutex;
-  std::uint64_t bytes[kCards] = {};
+  Tracked bytes[kCards];
   std::uint64_t neighbours[kCards] = {};
   std::uint64_t moves_in_load = 0;
   std::pair<CUdeviceptr, std::uint64_t> pages_in_load = {};
