@@ -14,6 +14,19 @@ constexpr std::int64_t kGraceNs = 30 * kNsPerSecond;  // that a server gets to e
 constexpr std::int64_t kShortWatchNs = kNsPerSecond;  // one that ended sooner, empty, is a fault
 constexpr std::int64_t kRelistSoonNs = 10 * kNsPerSecond;  // a second list within it waits
 
+constexpr int kMostFaults = 5;  // for one version, before another is asked for
+
+// Versions are opaque by contract, but whole numbers that grow where they are numbers at all (from
+// Kubernetes 1.35 on that is promised).
+bool GoesBack(const std::string& from, const std::string& to) {
+  const auto number = [](const std::string& text) {
+    return !text.empty() && text.size() < 20 && text[0] != '0' &&
+           text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (!number(from) || !number(to)) return false;
+  return to.size() != from.size() ? to.size() < from.size() : to < from;
+}
+
 }  // namespace
 
 Reflector::Reflector(Transport& transport, ReflectorOptions options, ObjectReader reader,
@@ -52,13 +65,18 @@ void Reflector::Settle(const Outcome& outcome, bool was_list) {
   if (outcome.no_streams) streams_work_ = false;
   // A streaming list that broke before its end may do so again and again: pages in between.
   pages_next_ = was_list && outcome.error && version_.empty() && !pages_next_ && !outcome.at_once;
+  faults_ = outcome.fault ? faults_ + 1 : 0;
   if (outcome.error) {
-    if (outcome.list_again) version_.clear();
-    const bool too_soon = outcome.list_again && listed_ns_ && now - *listed_ns_ < kRelistSoonNs;
+    const bool list_again = outcome.list_again || faults_ >= kMostFaults;
+    if (list_again) {
+      version_.clear();
+      faults_ = 0;
+    }
+    const bool too_soon = list_again && listed_ns_ && now - *listed_ns_ < kRelistSoonNs;
     if (!outcome.at_once || too_soon) {
       wait_ns_ = std::max(backoff_.NextNs(now), outcome.retry_after_ns);
     }
-    if (outcome.list_again) listed_ns_ = now;
+    if (list_again) listed_ns_ = now;
   }
   std::lock_guard lock(mutex_);
   state_.version = version_;
@@ -67,7 +85,8 @@ void Reflector::Settle(const Outcome& outcome, bool was_list) {
 
 Reflector::Outcome Reflector::OfStatus(const ApiStatus& status, std::int64_t retry_after_ns) const {
   Outcome outcome{.error = ErrorOf(status),
-                  .retry_after_ns = std::max(retry_after_ns, status.retry_after_ns)};
+                  .retry_after_ns = std::max(retry_after_ns, status.retry_after_ns),
+                  .fault = status.http_code == 500};
   const Code code = outcome.error->code;
   if (code == Code::kOutOfRange || status.version_too_large) {
     outcome.list_again = outcome.at_once = true;
@@ -149,7 +168,11 @@ std::string Reflector::WatchPath(std::int64_t seconds, bool initial) const {
 }
 
 Status Reflector::Take(WatchEvent event) {
-  version_ = event.object->meta.resource_version;
+  const std::string& version = event.object->meta.resource_version;
+  if (GoesBack(version_, version)) {
+    return Fail(Code::kOutOfRange, "the version went back from " + version_ + " to " + version);
+  }
+  version_ = version;
   if (event.type == WatchEvent::Type::kDeleted) {
     store_.Remove(event.object);
   } else if (event.type != WatchEvent::Type::kBookmark) {

@@ -8,6 +8,8 @@
 // * 410 or a version that the server has not yet: a new list. 429, 5xx, a connection that breaks:
 //   again from the same version, after Retry-After or a back-off. What cannot be read: a new list,
 //   and no sync before it can be: a cache that silently misses an object is worse than none.
+// * Versions that go back (a store that was restored from a backup would leave out all changes up
+//   to ours), and a version for which the server fails again and again: a new list.
 //
 // Thread safety: Run and Step from one thread; the rest from any.
 #pragma once
@@ -80,6 +82,7 @@ class Reflector {
     bool list_again = false;  // the version is of no use
     bool at_once = false;     // no back-off
     bool no_streams = false;  // the server has no streaming lists
+    bool fault = false;       // the server's own (500)
   };
   class Stream;
 
@@ -104,6 +107,7 @@ class Reflector {
   std::string version_;  // "": list next
   std::int64_t wait_ns_ = 0;
   std::optional<std::int64_t> listed_ns_;  // when a version was last thrown away
+  int faults_ = 0;                         // in a row
   bool streams_work_ = true;
   bool pages_next_ = false;  // a streaming list broke: pages this time
   bool whole_next_ = false;  // pages expired under us: all in one answer

@@ -161,6 +161,28 @@ TEST_F(ReflectorTest, AVersionAheadOfTheServerMeansANewList) {
   EXPECT_EQ(Told(), "+a -a +b ");
 }
 
+// After a restored backup a watch from our version would leave out all that is below it.
+TEST_F(ReflectorTest, AVersionThatGoesBackMeansANewList) {
+  AddList(Page(100, {Item("a", 99)}));
+  Add(Lines({Event("ADDED", "b", 101), Bookmark(20), Event("ADDED", "c", 21)}));
+  AddList(Page(21, {Item("a", 99), Item("c", 21)}));
+  Steps(3);
+  EXPECT_EQ(Asked("watch"), "(none)");
+  EXPECT_EQ(Told(), "+a +b -b +c ");
+  Add(Lines({Event("ADDED", "d", 100)}));  // more digits are no step back
+  Steps(1);
+  EXPECT_EQ(Told(), "+d ");
+}
+
+TEST_F(ReflectorTest, AServerThatFailsAgainAndAgainIsAskedForAList) {
+  AddList(Page(10, {}));
+  for (int i = 0; i < 5; ++i) Add(testing::Status(500, R"({"reason":"InternalError"})"));
+  AddList(Page(11, {}));
+  Steps(7);
+  EXPECT_EQ(Asked("limit"), "500");
+  EXPECT_EQ(reflector_->State().watches, 5u);
+}
+
 TEST_F(ReflectorTest, TooManyRequestsWaitsAndKeepsTheVersion) {
   AddList(Page(10, {}));
   Add(testing::Status(429, "", 45 * kNsPerSecond));
