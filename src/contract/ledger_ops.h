@@ -40,9 +40,9 @@ constexpr std::uint64_t NextWord(std::uint64_t word, std::uint64_t bytes) {
   return bytes << kBytesShift | ((word + 1) & kOpsMask);
 }
 
+// `seen` is a value that the total had: where it has another by now, the first swap finds out.
 template <class Step>
-void TakeFromTotal(LedgerCard& card, std::uint64_t bytes) {
-  std::uint64_t seen = Load(card.total);
+void TakeFromTotal(LedgerCard& card, std::uint64_t bytes, std::uint64_t seen) {
   do {
     Step::At();
   } while (!CompareExchange(card.total, seen,
@@ -91,9 +91,11 @@ template <class Step = NoSteps>
 bool Charge(LedgerCard& card, SlotCard& slot, Kind kind, std::uint64_t bytes, std::uint64_t limit) {
   std::uint64_t& held = slot.held[static_cast<std::uint32_t>(kind)];
   const std::uint64_t most = limit < kMaxBytes ? limit : kMaxBytes;
+  // Before the atomic addition, so that nothing waits for the load behind it.
+  std::uint64_t seen = Load(card.total);
+  Step::At();
   FetchAdd(held, std::uint64_t{1});
   Step::At();
-  std::uint64_t seen = Load(card.total);
   for (;;) {
     if (bytes > most || WordBytes(seen) > most - bytes) {
       Step::At();
@@ -122,9 +124,11 @@ void ChargeAlways(LedgerCard& card, SlotCard& slot, Kind kind, std::uint64_t byt
 template <class Step = NoSteps>
 void Release(LedgerCard& card, SlotCard& slot, Kind kind, std::uint64_t bytes) {
   std::uint64_t& held = slot.held[static_cast<std::uint32_t>(kind)];
+  const std::uint64_t seen = Load(card.total);
+  Step::At();
   FetchAdd(held, std::uint64_t{1});
   Step::At();
-  detail::TakeFromTotal<Step>(card, bytes);
+  detail::TakeFromTotal<Step>(card, bytes, seen);
   Step::At();
   FetchSub(held, (bytes << kBytesShift) + 1);
 }
@@ -163,7 +167,7 @@ bool Reap(const LedgerView& view, std::uint32_t index, std::uint64_t seen, std::
     if (!exact) {
       Store(view.Card(c).recount_wanted, detail::RecountWish(seen, index));
     } else if (bytes != 0) {
-      detail::TakeFromTotal<Step>(view.Card(c), bytes);
+      detail::TakeFromTotal<Step>(view.Card(c), bytes, Load(view.Card(c).total));
     }
     Step::At();
   }
