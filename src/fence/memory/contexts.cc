@@ -8,22 +8,18 @@
 #include "os/os.h"
 
 namespace tessera::fence {
+
+namespace detail {
+ContextRecord g_records[kRecords];
+std::uint32_t g_last = 0;
+}  // namespace detail
+
 namespace {
 
-constexpr std::uint32_t kRecords = 1024;  // a power of two, below kMaxOwners
-
-struct Record {
-  std::uint64_t key;  // atomic; the CUcontext, 0 = free, or kLeaving
-  std::int32_t card;
-  std::int32_t device;
-  std::uint64_t bytes;         // atomic
-  std::uint32_t cost_claimed;  // atomic
-  std::uint32_t own;           // atomic; made by cuCtxCreate, so not primary
-  std::int32_t attached;       // atomic
-  std::uint32_t next;          // of the records that left together
-};
-Record g_records[kRecords];
-std::uint32_t g_last = 0;  // atomic; record of the current context of the last call
+using Record = detail::ContextRecord;
+using detail::g_last;
+using detail::g_records;
+using detail::kRecords;
 SpinLock g_making;
 // The driver is about to end the context: its handle may come back at any moment.
 constexpr std::uint64_t kLeaving = 1;
@@ -117,15 +113,9 @@ Place PlaceOf(CUcontext context) {
   return {CardOfRecord(record), record, DeviceOfRecord(record)};
 }
 
-Place CurrentPlace() {
-  CUcontext context = nullptr;
-  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return {};
-  // Mostly the context of the last call: its record is checked, not trusted.
-  const std::uint32_t last = __atomic_load_n(&g_last, __ATOMIC_RELAXED);
-  if (context != nullptr && __atomic_load_n(&g_records[last].key, __ATOMIC_ACQUIRE) ==
-                                reinterpret_cast<std::uint64_t>(context)) {
-    return {CardOfRecord(last), last, DeviceOfRecord(last)};
-  }
+Place CurrentPlace() { return detail::CurrentPlaceInline(); }
+
+Place detail::PlaceOfAnother(CUcontext context) {
   const Place place = PlaceOf(context);
   if (place.context != 0) __atomic_store_n(&g_last, place.context, __ATOMIC_RELAXED);
   return place;

@@ -67,4 +67,38 @@ class PrimaryTurn {
   std::uint32_t* turn_ = nullptr;
 };
 
+namespace detail {
+struct ContextRecord {
+  std::uint64_t key;  // atomic; the CUcontext, 0 = free, or on its way out
+  std::int32_t card;
+  std::int32_t device;
+  std::uint64_t bytes;         // atomic
+  std::uint32_t cost_claimed;  // atomic
+  std::uint32_t own;           // atomic; made by cuCtxCreate, so not primary
+  std::int32_t attached;       // atomic
+  std::uint32_t next;          // of the records that left together
+};
+inline constexpr std::uint32_t kRecords = 1024;  // a power of two, below kMaxOwners
+extern ContextRecord g_records[kRecords];
+extern std::uint32_t g_last;  // atomic; record of the current context of the last call
+
+Place PlaceOfAnother(CUcontext context);
+
+// CurrentPlace() where every nanosecond counts: a result in registers would be put together in
+// memory of parts that were written just before.
+[[gnu::always_inline]] inline Place CurrentPlaceInline() {
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return {};
+  // Mostly the context of the last call: its record is checked, not trusted.
+  const std::uint32_t last = __atomic_load_n(&g_last, __ATOMIC_RELAXED);
+  const ContextRecord& record = g_records[last];
+  if (context != nullptr && __atomic_load_n(&record.key, __ATOMIC_ACQUIRE) ==
+                                reinterpret_cast<std::uint64_t>(context)) [[likely]] {
+    return {__atomic_load_n(&record.card, __ATOMIC_RELAXED), last,
+            __atomic_load_n(&record.device, __ATOMIC_RELAXED)};
+  }
+  return PlaceOfAnother(context);
+}
+}  // namespace detail
+
 }  // namespace tessera::fence

@@ -32,7 +32,7 @@ void NotFreed(CUdeviceptr pointer, const Allocation& allocation);
 
 template <typename Allocate>
 CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocate&& allocate) {
-  Place place = CurrentPlace();
+  Place place = detail::CurrentPlaceInline();
   if (place.card == kForeignCard) return Refuse(place.card, size);
   if (size > kMaxAllocation) return Refuse(place.card, size);
   Underway underway(Underway::Ordered::kByNextAtomic);
