@@ -25,8 +25,8 @@ SpinLock g_making;
 constexpr std::uint64_t kLeaving = 1;
 constexpr std::uint32_t kLongestProbe = 64;
 constexpr int kDevices = 64;
-std::uint32_t g_turns[kDevices];  // atomic; 1 while a thread has its turn
-// Longer than any driver takes to make or end a context; then a thread goes without its turn.
+std::uint64_t g_turns[kDevices];  // atomic; see memory/turn.h
+// Longer than any driver takes to make or end a context.
 constexpr std::uint64_t kLongestTurnNs = 10'000'000'000;
 
 std::uint32_t Home(std::uint64_t key) {
@@ -72,7 +72,7 @@ CUdevice DeviceOfRecord(std::uint32_t record) {
 // A forked child has no context of its parent.
 void Reset() {
   for (Record& record : g_records) record = Record();
-  for (std::uint32_t& turn : g_turns) turn = 0;
+  for (std::uint64_t& turn : g_turns) turn = 0;
   g_making = SpinLock();
 }
 
@@ -241,17 +241,7 @@ void ForgetContext(std::uint32_t record) {
 PrimaryTurn::PrimaryTurn(CUdevice device) {
   if (device < 0 || device >= kDevices) return;
   ResetOnFork(Reset);
-  std::uint32_t& turn = g_turns[device];
-  const std::uint64_t deadline = os::MonotonicNs() + kLongestTurnNs;
-  while (__atomic_exchange_n(&turn, 1u, __ATOMIC_ACQUIRE) != 0) {
-    if (os::MonotonicNs() >= deadline) return;
-    os::SleepNs(100'000);
-  }
-  turn_ = &turn;
-}
-
-PrimaryTurn::~PrimaryTurn() {
-  if (turn_ != nullptr) __atomic_store_n(turn_, 0u, __ATOMIC_RELEASE);
+  turn_.Wait(&g_turns[device], kLongestTurnNs);
 }
 
 }  // namespace tessera::fence

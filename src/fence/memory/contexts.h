@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "memory/turn.h"
 #include "real.h"
 #include "slice/cards.h"
 
@@ -59,12 +60,9 @@ void ForgetContext(std::uint32_t record);
 class PrimaryTurn {
  public:
   explicit PrimaryTurn(CUdevice device);
-  ~PrimaryTurn();
-  PrimaryTurn(const PrimaryTurn&) = delete;
-  PrimaryTurn& operator=(const PrimaryTurn&) = delete;
 
  private:
-  std::uint32_t* turn_ = nullptr;
+  Turn turn_;
 };
 
 namespace detail {

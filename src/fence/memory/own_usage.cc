@@ -6,6 +6,7 @@
 #include "memory/graphs.h"
 #include "memory/physical.h"
 #include "memory/pools.h"
+#include "os/holder.h"
 #include "os/os.h"
 #include "real.h"
 
@@ -21,7 +22,7 @@ constexpr std::uint64_t kMostOfOneContext = std::uint64_t{4} << 30;
 constexpr std::uint64_t kPauseNs = 20'000'000;
 constexpr int kLooks = 3;
 
-std::uint32_t g_settling = 0;    // atomic; a thread is at it
+std::uint64_t g_settling = 0;    // atomic; the thread that is at it
 std::uint64_t g_not_before = 0;  // atomic; CLOCK_MONOTONIC
 std::int64_t
     g_correction[contract::kMaxCards];  // atomic; what kContext holds beyond its own charges
@@ -98,7 +99,12 @@ bool Look(int card, std::uint64_t own, std::uint64_t grown, Off* off) {
 
 Settled Settle(int card, std::uint64_t own, std::uint64_t grown) {
   if (card < 0) return Settled::kUnknown;
-  if (__atomic_exchange_n(&g_settling, 1u, __ATOMIC_ACQ_REL) != 0) return Settled::kLater;
+  // What this thread finds of its own it has left by longjmp.
+  std::uint64_t nobody = 0;
+  if (!__atomic_compare_exchange_n(&g_settling, &nobody, os::ThisThread(), false, __ATOMIC_ACQ_REL,
+                                   __ATOMIC_ACQUIRE) &&
+      nobody != os::ThisThread())
+    return Settled::kLater;
   ResetOnFork(ForgetSettling);
   const std::uint32_t bit = 1u << card;
   Settled result = Settled::kLater;
@@ -115,7 +121,7 @@ Settled Settle(int card, std::uint64_t own, std::uint64_t grown) {
     __atomic_store_n(&g_not_before, os::MonotonicNs() + kPauseNs, __ATOMIC_RELAXED);
     __atomic_fetch_or(&detail::g_unsettled, bit, __ATOMIC_ACQ_REL);
   }
-  __atomic_store_n(&g_settling, 0u, __ATOMIC_RELEASE);
+  __atomic_store_n(&g_settling, std::uint64_t{0}, __ATOMIC_RELEASE);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "memory/turn.h"
 
 #include "contract/slice_layout.h"
+#include "os/holder.h"
 #include "os/os.h"
 #include "slice/slice.h"
 
@@ -15,32 +16,32 @@ void Reset() {
   for (std::uint64_t& turn : g_turns) turn = 0;
 }
 
-std::uint64_t ThisThread() { return reinterpret_cast<std::uint64_t>(__builtin_thread_pointer()); }
-
 }  // namespace
 
 void Turn::Wait(int card) {
   if (card < 0) return;
   ResetOnFork(Reset);
-  std::uint64_t* turn = &g_turns[card];
-  const std::uint64_t deadline = os::MonotonicNs() + kPatienceNs;
+  Wait(&g_turns[card], kPatienceNs);
+}
+
+void Turn::Wait(std::uint64_t* place, std::uint64_t patience_ns) {
+  const std::uint64_t me = os::ThisThread(), deadline = os::MonotonicNs() + patience_ns;
   for (;;) {
     std::uint64_t holder = 0;
-    if (__atomic_compare_exchange_n(turn, &holder, ThisThread(), false, __ATOMIC_ACQUIRE,
+    if (__atomic_compare_exchange_n(place, &holder, me, false, __ATOMIC_ACQUIRE,
                                     __ATOMIC_RELAXED) ||
-        holder == ThisThread())
+        holder == me)
       break;
     if (os::MonotonicNs() >= deadline &&
-        __atomic_compare_exchange_n(turn, &holder, ThisThread(), false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
+        __atomic_compare_exchange_n(place, &holder, me, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
       break;
     os::SleepNs(20'000);
   }
-  place_ = turn;
+  place_ = place;
 }
 
 void Turn::End() {
-  std::uint64_t mine = ThisThread();
+  std::uint64_t mine = os::ThisThread();
   // Another thread may have taken it over.
   __atomic_compare_exchange_n(place_, &mine, std::uint64_t{0}, false, __ATOMIC_RELEASE,
                               __ATOMIC_RELAXED);

@@ -18,7 +18,11 @@ class Turn {
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
-  // Until the turn is this thread's; `card` is one of the slice, or nothing is waited for.
+  // Until the turn at `place` (0 = nobody's) is this thread's.
+  void Wait(std::uint64_t* place, std::uint64_t patience_ns);
+  // At memory of a card that nobody has reserved; `card` is one of the slice, or nothing is waited
+  // for. What may go wrong when a turn is taken over is one more block of 2 MiB for the length of a
+  // call.
   void Wait(int card);
 
  private:

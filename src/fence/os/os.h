@@ -129,7 +129,9 @@ class EnvironmentSwap {
 void Complain(std::initializer_list<std::string_view> parts);
 
 // A lock for short critical sections without driver calls.
-// Invariant: the holder never waits for anything while it holds the lock.
+// Invariant: the holder never waits for anything while it holds the lock. What this thread has left
+// by longjmp is its own again at once (os/holder.h); a handler that has interrupted it does not
+// wait.
 class SpinMutex {
  public:
   // False after timeout_ns without success: the caller goes on without the lock's protection by
@@ -139,7 +141,11 @@ class SpinMutex {
   void Unlock();
 
  private:
-  std::uint32_t word_ = 0;  // 0 free, 1 held, 2 held with waiters
+  void Note();
+
+  std::uint32_t word_ = 0;    // 0 free, 1 held, 2 held with waiters
+  std::uint64_t holder_ = 0;  // atomic; the thread, 0 = not told
+  std::uint64_t frame_ = 0;   // atomic; where it took the lock
 };
 
 }  // namespace tessera::fence::os

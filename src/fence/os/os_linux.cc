@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/holder.h"
 #include "os/os.h"
 #include "os/system_call.h"
 
@@ -105,12 +106,27 @@ void Complain(std::initializer_list<std::string_view> parts) {
   SystemCall(SYS_write, STDERR_FILENO, line, used);
 }
 
+// Each frame is that of a member function called by the holder: as deep as the next one's.
+void SpinMutex::Note() {
+  std::atomic_ref(frame_).store(StackNow(), std::memory_order_relaxed);
+  std::atomic_ref(holder_).store(ThisThread(), std::memory_order_relaxed);
+}
+
 bool SpinMutex::TryLock() {
   std::uint32_t expected = 0;
-  return std::atomic_ref(word_).compare_exchange_strong(expected, 1, std::memory_order_acquire);
+  if (!std::atomic_ref(word_).compare_exchange_strong(expected, 1, std::memory_order_acquire))
+    return false;
+  Note();
+  return true;
 }
 
 bool SpinMutex::LockFor(std::uint64_t timeout_ns) {
+  std::atomic_ref holder(holder_);
+  if (holder.load(std::memory_order_relaxed) == ThisThread()) {
+    if (!WasLeft(std::atomic_ref(frame_).load(std::memory_order_relaxed), StackNow())) return false;
+    Note();
+    return true;
+  }
   for (int spin = 0; spin < 64; ++spin) {
     if (TryLock()) return true;
 #if defined(__x86_64__)
@@ -124,10 +140,12 @@ bool SpinMutex::LockFor(std::uint64_t timeout_ns) {
     if (now >= deadline) return false;
     FutexWait(&word_, 2, deadline - now);
   }
+  Note();
   return true;
 }
 
 void SpinMutex::Unlock() {
+  std::atomic_ref(holder_).store(0, std::memory_order_relaxed);
   if (std::atomic_ref(word_).exchange(0, std::memory_order_release) == 2) FutexWake(&word_);
 }
 
