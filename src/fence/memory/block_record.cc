@@ -44,22 +44,13 @@ bool BlockRecord::Widen(Arena& arena) {
 
 void BlockRecord::Release(Arena& arena) { arena.Give(table, ShiftOf(mask, wide)); }
 
-// In a table later entries of the run move into the gap, so that no marks of deletion are needed.
-void BlockRecord::Erase(Entry* entry) {
-  const auto move = [this](Entry* from, Entry* to) {
-    to[0] = from[0];
-    if (wide != 0) to[1] = from[1];
-  };
-  --filled;
-  if (mask == 0) {
-    move(few + (filled << wide), entry);
-    return;
-  }
+// Later entries of the run move into the gap, so that no marks of deletion are needed.
+void BlockRecord::EraseFromTable(Entry* entry) {
   auto gap = static_cast<std::uint32_t>((entry - table) >> wide);
   for (std::uint32_t i = (gap + 1) & mask; *At(i) != 0; i = (i + 1) & mask) {
     const std::uint32_t home = Home(*At(i) & kPlaceMask);
     if (((i - home) & mask) >= ((i - gap) & mask)) {
-      move(At(i), At(gap));
+      Move(At(i), At(gap));
       gap = i;
     }
   }

@@ -69,6 +69,11 @@ struct BlockRecord {
   // Moves everything to a table of that many entries.
   bool MoveTo(std::uint32_t capacity, bool wide_entries, Arena& arena);
   void Release(Arena& arena);
+  void EraseFromTable(Entry* entry);
+  void Move(const Entry* from, Entry* to) const {
+    to[0] = from[0];
+    if (wide != 0) to[1] = from[1];
+  }
   bool MakeRoom(Arena& arena);
   bool Widen(Arena& arena);
 };
@@ -118,6 +123,12 @@ inline bool BlockRecord::Replace(Entry* entry, PackedAllocation value, Arena& ar
   }
   Write(entry, place, value);
   return true;
+}
+
+[[gnu::always_inline]] inline void BlockRecord::Erase(Entry* entry) {
+  --filled;
+  if (mask != 0) return EraseFromTable(entry);
+  Move(few + (filled << wide), entry);
 }
 
 }  // namespace tessera::fence

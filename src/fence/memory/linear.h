@@ -64,9 +64,12 @@ CUresult AllocateLinear(CUdeviceptr* out, std::uint64_t size, Kind kind, Allocat
 
 template <typename FreeCall>
 CUresult FreeLinear(CUdeviceptr pointer, FreeCall&& release) {
-  const Underway underway(Underway::Ordered::kByNextAtomic);  // by the lock that Take takes
+  Underway underway(Underway::Ordered::kByNextAtomic);  // by the lock that Take takes
   Allocation allocation;
-  if (!LiveTable().Take(pointer, &allocation)) return release();
+  if (!LiveTable().Take(pointer, &allocation)) {
+    underway.Order();  // perhaps it could not take it
+    return release();
+  }
   if (allocation.kind == Kind::kManaged) [[unlikely]]
     detail::ManagedGoes(allocation);
   const CUresult result = release();
