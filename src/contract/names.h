@@ -12,8 +12,6 @@ inline constexpr char kLedgerFile[] = "ledger";
 
 // Fallback when no mount namespace is to be had: names the slice directory in the environment.
 inline constexpr char kEnvSliceDir[] = "TESSERA_SLICE_DIR";
-// "1" makes the fence say on stderr why it refused; unset = silent except when it refuses to start.
-inline constexpr char kEnvLog[] = "TESSERA_LOG";
 
 // HAMi's variables, honoured where there is no policy.
 inline constexpr char kEnvHamiMemoryLimit[] = "CUDA_DEVICE_MEMORY_LIMIT";  // also with _<index>

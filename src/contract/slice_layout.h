@@ -167,7 +167,8 @@ struct LedgerSlot {             // 1536 bytes
   std::uint64_t pid_namespace;  //    8  inode of /proc/self/ns/pid of the owner
   std::uint64_t
       stack_start;         //   16  /proc/self/stat field 28: differs after an exec of the same pid
-  std::uint32_t host_pid;  //   24  filled by the agent, 0 = unknown
+  std::uint32_t host_pid;  //   24  reserved for the agent; 0 = unknown: no process
+                           //       is told its pid in outer namespaces
   std::uint32_t hooks_active;  //   28  entry points that the driver has and the fence stands before
   char build_id[24];           //   32  of the fence in that process
   char command[16];            //   56  as in /proc/self/comm

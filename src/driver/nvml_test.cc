@@ -27,7 +27,7 @@ TEST(NvmlReader, ReadsCardsAndUsage) {
   ASSERT_EQ(cards->size(), 3u);
   ASSERT_TRUE((*cards)[0]);
   const Card& card = *(*cards)[0];
-  EXPECT_EQ(card.uuid, "GPU-00000000-0000-0000-0000-000000000000");
+  EXPECT_EQ(card.uuid, "GPU-0a100000-0000-0000-0000-000000000000");
   EXPECT_EQ(card.name, "Test card 0");
   EXPECT_EQ(card.memory_bytes, std::uint64_t{1000} << 20);
   EXPECT_EQ(card.reserved_bytes, std::uint64_t{10} << 20);

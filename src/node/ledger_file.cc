@@ -12,6 +12,8 @@
 
 #include "base/fd.h"
 #include "base/files.h"
+#include "contract/ledger_view.h"
+#include "node/layout_status.h"
 #include "node/slice_files.h"
 
 namespace tessera::node {
@@ -45,12 +47,6 @@ std::string Printable(const char* text, std::size_t size) {
   return out;
 }
 
-bool TableFits(std::size_t bytes, std::size_t offset, std::size_t stride, std::size_t count,
-               std::size_t known) {
-  return offset >= sizeof(LedgerHeader) && offset <= bytes && stride >= known && stride <= bytes &&
-         count <= bytes / stride && count * stride <= bytes - offset;
-}
-
 // With pread: a file that shrinks under us gives a short copy, never a SIGBUS.
 Result<std::string> Copy(int fd, const std::string& path) {
   struct stat info{};
@@ -69,26 +65,12 @@ Result<std::string> Copy(int fd, const std::string& path) {
   return bytes;
 }
 
+// As every reader of a ledger checks it: contract/ledger_view.h.
 Result<LedgerHeader> CheckedHeader(const std::string& path, const std::string& bytes) {
-  if (bytes.size() < sizeof(LedgerHeader))
-    return Fail(Code::kDataLoss, path + ": too short for a ledger (truncated by its tenant?)");
-  auto header = At<LedgerHeader>(bytes, 0);
-  if (header.magic != contract::kLedgerMagic)
-    return Fail(Code::kDataLoss, path + ": not a ledger of Tessera");
-  if (header.layout != contract::kLedgerLayout) {
-    return Fail(Code::kUnimplemented, path + ": layout " + std::to_string(header.layout) +
-                                          ", this tessera reads layout " +
-                                          std::to_string(contract::kLedgerLayout));
-  }
-  if (header.kinds != contract::kKinds || header.card_count > contract::kMaxCards ||
-      header.slot_count > contract::kMaxSlots || header.file_bytes > bytes.size() ||
-      !TableFits(bytes.size(), header.cards_offset, header.card_stride, header.card_count,
-                 sizeof(LedgerCard)) ||
-      !TableFits(bytes.size(), header.slots_offset, header.slot_stride, header.slot_count,
-                 sizeof(LedgerSlot))) {
-    return Fail(Code::kDataLoss,
-                path + ": sizes in the header do not agree with the file (damaged by its tenant?)");
-  }
+  LedgerHeader header{};
+  std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
+  if (Status sound = LayoutStatus(path, contract::CheckLedger(header, bytes.size())); !sound)
+    return Fail(sound.error());
   return header;
 }
 

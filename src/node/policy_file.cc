@@ -16,6 +16,8 @@
 
 #include "base/fd.h"
 #include "base/files.h"
+#include "contract/policy_view.h"
+#include "node/layout_status.h"
 #include "node/slice_files.h"
 
 namespace tessera::node {
@@ -46,32 +48,17 @@ T At(const std::string& bytes, std::size_t offset) {
   return value;
 }
 
-// True when `count` records of `stride` lie in the file and each is at least as long as we know it.
-bool TableFits(std::size_t file_bytes, std::size_t offset, std::size_t stride, std::size_t count,
-               std::size_t known) {
-  return offset >= sizeof(PolicyHeader) && offset <= file_bytes && offset % 8 == 0 &&
-         stride >= known && stride % 8 == 0 && stride <= file_bytes &&
-         count * stride <= file_bytes - offset;
-}
-
+// As every reader of a policy checks it: contract/policy_view.h.
 Result<PolicyHeader> CheckedHeader(const std::string& path, const std::string& bytes) {
-  if (bytes.size() < sizeof(PolicyHeader))
-    return Fail(Code::kDataLoss, path + ": too short for a policy");
-  auto header = At<PolicyHeader>(bytes, 0);
-  if (header.magic != contract::kPolicyMagic)
-    return Fail(Code::kDataLoss, path + ": not a policy of Tessera");
-  if (header.layout != contract::kPolicyLayout) {
-    return Fail(Code::kUnimplemented, path + ": layout " + std::to_string(header.layout) +
-                                          ", this tessera reads layout " +
-                                          std::to_string(contract::kPolicyLayout));
-  }
-  if (header.card_count < 1 || header.card_count > contract::kMaxCards ||
-      header.file_bytes > bytes.size() ||
-      !TableFits(header.file_bytes, header.cards_offset, header.card_stride, header.card_count,
-                 sizeof(PolicyCard)) ||
-      !TableFits(header.file_bytes, header.gates_offset, header.gate_stride, header.card_count,
-                 sizeof(PolicyGate))) {
-    return Fail(Code::kDataLoss, path + ": sizes in the header do not agree with the file");
+  PolicyHeader header{};
+  std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
+  if (Status sound = LayoutStatus(path, contract::CheckPolicyHeader(header, bytes.size())); !sound)
+    return Fail(sound.error());
+  for (std::uint32_t i = 0; i < header.card_count; ++i) {
+    const auto card =
+        At<PolicyCard>(bytes, header.cards_offset + std::size_t{i} * header.card_stride);
+    if (Status sound = LayoutStatus(path, contract::CheckPolicyCard(card)); !sound)
+      return Fail(sound.error());
   }
   return header;
 }
@@ -161,6 +148,9 @@ Status CreatePolicy(const std::string& path, const PolicyText& text, mode_t mode
     out.context_bytes = card.context_bytes;
   }
   std::string_view bytes(reinterpret_cast<const char*>(file.get()), sizeof(PolicyFile));
+  // A card without a UUID, say: the fence would refuse it, and so would whoever adds promises up.
+  if (Result<PolicyHeader> sound = CheckedHeader(path, std::string(bytes)); !sound)
+    return Fail(sound.error());
   return base::CreateWholeFile(path, bytes, sizeof(PolicyFile), mode);
 }
 

@@ -183,6 +183,37 @@ class PolicyTest : public ScratchTest {
   }
 };
 
+// Outside is refused what the fence refuses inside, with field, value and what is legal.
+TEST_F(PolicyTest, IsCheckedAsTheFenceChecksIt) {
+  const std::string path = folder_ + "/policy";
+  ASSERT_TRUE(CreatePolicy(path, Text(), 0644));
+  std::string bytes = *base::ReadFile(path, 1 << 20);
+  const auto refused = [&](std::size_t offset, std::uint32_t value) {
+    std::string changed = bytes;
+    std::memcpy(changed.data() + offset, &value, sizeof value);
+    const Result<PolicyView> view = PolicyFromBytes("policy", changed);
+    return view ? "accepted" : view.error().message;
+  };
+  const std::size_t card = sizeof(contract::PolicyHeader);
+  EXPECT_EQ(refused(card + offsetof(contract::PolicyCard, compute_percent), 101),
+            "policy: damaged: compute_percent is 101, legal is 1..100");
+  EXPECT_EQ(refused(card + offsetof(contract::PolicyCard, priority), 7),
+            "policy: damaged: priority is 7, legal is 0 high, 1 low");
+  EXPECT_EQ(refused(offsetof(contract::PolicyHeader, bypass_action), 9),
+            "policy: damaged: bypass_action is 9, legal is 0 report, 1 pause, 2 kill");
+  EXPECT_EQ(refused(offsetof(contract::PolicyHeader, layout), 2),
+            "policy: layout 2, this tessera reads layout 1");
+}
+
+TEST_F(PolicyTest, IsNotWrittenWhenNobodyWouldReadIt) {
+  PolicyText text = Text();
+  text.cards[0].uuid = {};
+  const Status made = CreatePolicy(folder_ + "/policy", text, 0644);
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("uuid is 0, legal is not all zero"), std::string::npos);
+  EXPECT_FALSE(base::ReadFile(folder_ + "/policy", 1 << 20));
+}
+
 TEST_F(PolicyTest, WritesWhatItReads) {
   std::string path = folder_ + "/policy";
   ASSERT_TRUE(CreatePolicy(path, Text(), 0644));

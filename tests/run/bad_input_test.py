@@ -166,7 +166,7 @@ class BadInput(Case):
         self.refused(2, ["completion"], "SHELL", "missing", "bash, zsh or fish")
 
     def test_cards(self):
-        here = "0 (GPU-00000000-0000-0000-0000-000000000000)"
+        here = "0 (GPU-0a100000-0000-0000-0000-000000000000)"
         for sub, after in ((("run", "--mem", "100"), ("--", "true")), (("explain", "--mem", "100"), ())):
             for value in ("9", "-1", "1.5", "GPU-x", "first", "9\n9", "GPU-99999999-0000-0000-0000-000000000000", "0,9", LONG):
                 part = value.split(",")[-1]

@@ -5,7 +5,7 @@ namespace tessera::driver::testing {
 Card A10G(int index) {
   Card card;
   card.index = index;
-  card.uuid = "GPU-00000000-0000-0000-0000-00000000000" + std::to_string(index);
+  card.uuid = "GPU-0a100000-0000-0000-0000-00000000000" + std::to_string(index);
   card.name = "NVIDIA A10G";
   card.pci = {0, 0, static_cast<std::uint32_t>(0x1e + index)};
   card.memory_bytes = std::uint64_t{23028} << 20;

@@ -59,7 +59,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device)
   return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* text, unsigned size) {
-  snprintf(text, size, "GPU-00000000-0000-0000-0000-%012u", Index(device));
+  snprintf(text, size, "GPU-0a100000-0000-0000-0000-%012u", Index(device));
   return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* text, unsigned size) {
