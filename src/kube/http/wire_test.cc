@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "kube/http/connect.h"
 #include "kube/http/target.h"
 #include "kube/pace/timer.h"
 #include "kube/testing/http_server.h"
@@ -326,6 +327,18 @@ TEST_F(TlsTest, AnAuthorityMayStandInAFile) {
   EXPECT_EQ(Said(WireTo(server.url(), config)->Send({.path = "/"}, {})), "200 @127.0.0.1");
   config.ca_file = folder.Write("empty", "");
   EXPECT_EQ(WireTo(server.url(), config)->Send({.path = "/"}, {}).error().code, Code::kDataLoss);
+}
+
+TEST(Connected, IsAWireThatKnowsWhoWeAre) {
+  HttpServer server([](const HttpRequest& request, HttpAnswer& answer) {
+    answer.Reply(200, request.headers.at("authorization"));
+  });
+  ClientConfig config{.server = server.url()};
+  config.credential.token = "t";
+  const auto transport = Connect(config);
+  ASSERT_TRUE(transport) << transport.error().message;
+  EXPECT_EQ(Said((*transport)->Send({.path = "/"}, {})), "200 Bearer t");
+  EXPECT_EQ(Connect({.server = "nonsense://"}).error().code, Code::kInvalidArgument);
 }
 
 TEST(Target, TakesServersAndRefusesTheRest) {

@@ -50,6 +50,9 @@ std::optional<Fault> FakeApi::Take(bool watch) {
 }
 
 void FakeApi::Serve(const HttpRequest& request, HttpAnswer& answer) {
+  // Before anything else: a watch that began before EndWatches ends, one that began after it has
+  // the faults that were asked for before it.
+  const int ended = ended_;
   {
     std::lock_guard lock(mutex_);
     const auto given = request.headers.find("authorization");
@@ -69,7 +72,7 @@ void FakeApi::Serve(const HttpRequest& request, HttpAnswer& answer) {
   } else if (fault == Fault::kReset) {
     answer.Reset();
   } else if (watch) {
-    Watch(place, answer, fault);
+    Watch(place, answer, fault, ended);
   } else {
     if (request.method == "GET" && place.name.empty()) ++lists_;
     const auto type = request.headers.find("content-type");
@@ -85,7 +88,7 @@ void FakeApi::Serve(const HttpRequest& request, HttpAnswer& answer) {
   }
 }
 
-void FakeApi::Watch(const Place& place, HttpAnswer& answer, std::optional<Fault> fault) {
+void FakeApi::Watch(const Place& place, HttpAnswer& answer, std::optional<Fault> fault, int ended) {
   const bool initial = place.query.contains("sendInitialEvents");
   if (initial && !streaming_lists_) return answer.Reply(422, kInvalid);
   std::int64_t version = 0;
@@ -93,7 +96,6 @@ void FakeApi::Watch(const Place& place, HttpAnswer& answer, std::optional<Fault>
     version = std::stoll(place.query.at("resourceVersion"));
     if (model_.Since(place, version, 0).too_large) return answer.Reply(504, kTooLarge);
   }
-  const int ended = ended_;
   ++watches_;
   answer.Begin();
   if (fault == Fault::kSilent) {
@@ -114,6 +116,7 @@ void FakeApi::Watch(const Place& place, HttpAnswer& answer, std::optional<Fault>
   }
   while (goes && !stopping_ && ended == ended_ && !answer.WaitForEnd(1)) {
     const ApiModel::Events news = model_.Since(place, version, kLookEveryMs);
+    if (news.too_large) break;  // restored under it
     if (news.gone) {
       answer.Write(ErrorEvent(410, "Expired"));
       break;

@@ -44,7 +44,7 @@ class FakeApi {
 
  private:
   void Serve(const HttpRequest& request, HttpAnswer& answer);
-  void Watch(const Place& place, HttpAnswer& answer, std::optional<Fault> fault);
+  void Watch(const Place& place, HttpAnswer& answer, std::optional<Fault> fault, int ended);
   std::optional<Fault> Take(bool watch);
 
   const bool streaming_lists_;
