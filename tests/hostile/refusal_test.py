@@ -185,6 +185,13 @@ class Refusal(Case):
         self.refused({"TESSERA_SLICE_DIR": ""}, "TESSERA_SLICE_DIR")
         self.refused({"TESSERA_SLICE_DIR": "/x" * 240}, "TESSERA_SLICE_DIR='/x/x", "holds no policy")
 
+    def test_a_directory_or_policy_that_others_may_change_is_none(self):
+        for name, said in ((".", "only root or this user may change"), ("policy", "may be changed by others")):
+            with self.subTest(name):
+                folder = self.slice_directory()
+                os.chmod(f"{folder}/{name}", 0o777)
+                self.refused({"TESSERA_SLICE_DIR": folder}, said)
+
     def test_a_refused_slice_is_not_rescued_by_other_variables(self):
         folder = self.changed("policy", 8, "I", 2)
         self.refused({"TESSERA_SLICE_DIR": folder, MEMORY: "3g"}, f"{folder}/policy")

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <linux/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,7 @@ namespace {
 // struct stat of the kernel differs between machines and libc's fstat is too new a symbol; statx is
 // one for all, with the old call as a fallback on kernels before 4.11.
 constexpr int kEmptyPath = 0x1000;  // AT_EMPTY_PATH
+constexpr long kReadOnlyMount = 1;  // ST_RDONLY
 
 int Result(long value) { return static_cast<int>(value); }
 
@@ -34,6 +36,22 @@ bool Describe(int descriptor, FileFacts* facts) {
   facts->inode = found.stx_ino;
   facts->device = std::uint64_t{found.stx_dev_major} << 32 | found.stx_dev_minor;
   return true;
+}
+
+bool OnReadOnlyMount(int descriptor) {
+  struct statfs found;
+  std::memset(&found, 0, sizeof found);
+  return SystemCall(SYS_fstatfs, descriptor, &found) == 0 && (found.f_flags & kReadOnlyMount) != 0;
+}
+
+int OpenFolder(const char* path) {
+  return Result(SystemCall(SYS_openat, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+}
+
+int OpenIn(int folder, const char* name, Access access) {
+  const int flags = access == Access::kRead ? O_RDONLY : O_RDWR;
+  return Result(SystemCall(SYS_openat, folder, name,
+                           flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0));
 }
 
 int OpenNoFollow(const char* path) {

@@ -19,6 +19,9 @@ enum class Access { kRead, kReadWrite };
 
 // Opens an existing file, close-on-exec. A descriptor, or a negative errno.
 int Open(const char* path, Access access);
+// Opens a directory to find files in it; a file of it, where a symbolic link is an error (-ELOOP).
+int OpenFolder(const char* path);
+int OpenIn(int folder, const char* name, Access access);
 void Close(int descriptor);
 // Size in bytes of a regular file; negative errno otherwise.
 long FileBytes(int descriptor);
@@ -40,6 +43,7 @@ struct FileFacts {
 };
 // False when the descriptor cannot be looked at.
 bool Describe(int descriptor, FileFacts* facts);
+bool OnReadOnlyMount(int descriptor);
 // Opens an existing file for reading and writing; a symbolic link at its end is an error (-ELOOP).
 int OpenNoFollow(const char* path);
 // Creates a file of `bytes` zero bytes, mode 0600, that did not exist before (-EEXIST). A

@@ -38,7 +38,24 @@ void TouchByWriting(void* ledger, long bytes) {
   }
 }
 
-// kUnknown: there is no policy in that directory.
+// Put there by root, by this user or by whoever made the view, and nobody else can change it: in
+// the machine's own /run/tessera every user may put a policy.
+bool OfNobodyElse(int file) {
+  os::FileFacts facts;
+  if (os::OnReadOnlyMount(file)) return true;
+  return os::Describe(file, &facts) && (facts.owner == 0 || facts.owner == os::UserId()) &&
+         (facts.mode & 022) == 0;
+}
+
+struct Folder {
+  explicit Folder(const char* path) : descriptor(os::OpenFolder(path)) {}
+  ~Folder() {
+    if (descriptor >= 0) os::Close(descriptor);
+  }
+  int descriptor;
+};
+
+// kUnknown: there is no policy in that directory, or none that is to be believed.
 Mode AttachDirectory(std::string_view directory, Slice& slice) {
   char policy_path[512], ledger_path[512];
   Text policy_text(policy_path, sizeof policy_path), ledger_text(ledger_path, sizeof ledger_path);
@@ -49,11 +66,21 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
     problem << contract::kEnvSliceDir << " is too long, legal is up to 500 bytes";
     return Mode::kRefused;
   }
-  const int policy = os::Open(policy_path, os::Access::kRead);
-  if (policy == -ENOENT || policy == -ENOTDIR) return Mode::kUnknown;
+  char folder_path[512];
+  Text(folder_path, sizeof folder_path) << directory;
+  const Folder folder(folder_path);
+  if (folder.descriptor < 0 || !OfNobodyElse(folder.descriptor)) return Mode::kUnknown;
+  const int policy = os::OpenIn(folder.descriptor, contract::kPolicyFile, os::Access::kRead);
+  if (policy == -ENOENT) return Mode::kUnknown;
   if (policy < 0) {
     problem << policy_path << " cannot be opened (errno " << static_cast<std::uint64_t>(-policy)
             << "), legal is a readable policy";
+    return Mode::kRefused;
+  }
+  if (!OfNobodyElse(policy)) {
+    os::Close(policy);
+    problem << policy_path
+            << " may be changed by others, legal is a policy of root or of this user";
     return Mode::kRefused;
   }
   const long policy_bytes = os::FileBytes(policy);
@@ -68,7 +95,7 @@ Mode AttachDirectory(std::string_view directory, Slice& slice) {
     Problem(problem, policy_path, policy_fault);
     return Mode::kRefused;
   }
-  const int ledger = os::Open(ledger_path, os::Access::kReadWrite);
+  const int ledger = os::OpenIn(folder.descriptor, contract::kLedgerFile, os::Access::kReadWrite);
   if (ledger < 0) {
     problem << ledger_path << " cannot be opened (errno " << static_cast<std::uint64_t>(-ledger)
             << "), legal is a ledger that this process may write";
@@ -103,7 +130,8 @@ Mode Find(Slice& slice) {
     const Mode mode = AttachDirectory(directory, slice);
     if (mode != Mode::kUnknown) return mode;
     Text(slice.problem, sizeof slice.problem) << (Text::Quoted{contract::kEnvSliceDir, directory})
-                                              << " holds no policy, legal is a slice directory";
+                                              << " holds no policy that only root or this user may "
+                                                 "change, legal is a slice directory";
     return Mode::kRefused;
   }
   return AttachEnvironment(slice);
