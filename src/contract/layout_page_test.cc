@@ -1,10 +1,9 @@
 // docs/formats/slice-directory.md names every field of both files, each where the layout has it.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <fstream>
 #include <map>
-#include <regex>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -85,18 +84,18 @@ std::string Line(std::size_t offset, std::size_t bytes, const std::string& name)
 std::map<std::string, std::string> Page() {
   std::map<std::string, std::string> tables;
   std::ifstream page(SLICE_DIRECTORY_PAGE);
-  const std::regex title("^`(\\w+)`, (\\d+) bytes:$"),
-      row("^\\| (\\d+) \\| (\\d+) \\| `(\\w+)`.*$");
-  std::string name;
+  std::string table = "no table";
   for (std::string line; std::getline(page, line);) {
-    std::smatch found;
-    if (std::regex_match(line, found, title)) {
-      name = found[1];
-      tables[name] = Line(0, std::stoul(found[2]), name);
-    } else if (std::regex_match(line, found, row)) {
-      tables[name] += Line(std::stoul(found[1]), std::stoul(found[2]), found[3]);
+    char name[64] = {};
+    std::size_t offset = 0, bytes = 0;
+    if (std::sscanf(line.c_str(), "`%63[A-Za-z]`, %zu bytes:", name, &bytes) == 2 &&
+        line.ends_with("bytes:")) {
+      table = name;
+      tables[table] = Line(0, bytes, name);
+    } else if (std::sscanf(line.c_str(), "| %zu | %zu | `%63[a-z_]`", &offset, &bytes, name) == 3) {
+      tables[table] += Line(offset, bytes, name);
     } else if (!line.empty() && line[0] != '|') {
-      name = "no table";
+      table = "no table";
     }
   }
   return tables;
