@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from run_test import BOUND, HAS_FENCE, Case
+from run_case import BOUND, HAS_FENCE, Case
 
 BUILD = os.environ["RUN_TEST_BUILD"]
 CMAKE = os.environ["RUN_TEST_CMAKE"]
