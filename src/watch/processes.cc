@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -110,7 +109,6 @@ class ProcFs : public Processes {
 
   node::SeenPolicy PolicyOf(pid_t pid) override { return node::PolicySeenBy(pid); }
 
-  std::uint64_t OwnPidNamespace() override { return base::NamespaceInode(getpid(), "pid"); }
   void EndLook() override { memory_ = nullptr; }
 
  private:

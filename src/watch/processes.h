@@ -49,7 +49,6 @@ class Processes {
   // The real user of the process; none: may not be seen.
   virtual std::optional<uid_t> UserOf(pid_t pid) = 0;
   virtual node::SeenPolicy PolicyOf(pid_t pid) = 0;
-  virtual std::uint64_t OwnPidNamespace() = 0;
   virtual void EndLook() {}  // lets go of what the look was taken with
 };
 

@@ -29,7 +29,6 @@ class FakeProcesses : public Processes {
     if (found == policies.end()) return {};
     return {true, found->second, {found->second}};
   }
-  std::uint64_t OwnPidNamespace() override { return own_pid_namespace; }
 
   std::vector<ProcessEntry> all;
   std::map<pid_t, std::string> command_lines;
