@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "cli/complain.h"
+#include "cli/snapshot_json.h"
 #include "node/cards.h"
 #include "node/request_text.h"
 #include "node/store.h"
@@ -103,13 +104,12 @@ class Limit : public Command {
       }
       cards.push_back(std::move(card));
     }
-    context.out << boost::json::serialize(boost::json::object{
-                       {"schema", "tessera.limit/1"},
-                       {"id", changed.after.slice.id},
-                       {"name", changed.after.slice.name},
-                       {"priority", model::ToString(changed.after.slice.priority)},
-                       {"cards", std::move(cards)}})
-                << "\n";
+    context.out << Compact(
+        boost::json::object{{"schema", "tessera.limit/1"},
+                            {"id", changed.after.slice.id},
+                            {"name", changed.after.slice.name},
+                            {"priority", model::ToString(changed.after.slice.priority)},
+                            {"cards", std::move(cards)}});
   }
 
   std::string name_;

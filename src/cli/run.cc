@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/complain.h"
 #include "cli/pod_file.h"
+#include "cli/snapshot_json.h"
 #include "node/cards.h"
 #include "node/context_cost.h"
 #include "node/held_signals.h"
@@ -173,7 +174,7 @@ class RunCommand : public Command {
     Result<placement::Placement> placement = Placed(context, *cards, wanted);
     if (!placement) return Complain(context, placement.error());
     if (context.output == Output::kJson) {
-      context.out << boost::json::serialize(ToJson(*cards, *placement)) << "\n";
+      context.out << Compact(ToJson(*cards, *placement));
     } else if (!placement->chosen.empty()) {
       context.out << CardsText(*cards, placement->chosen) << "\n";
     }

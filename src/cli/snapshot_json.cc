@@ -3,6 +3,7 @@
 #include <array>
 #include <boost/json.hpp>
 
+#include "base/plain_text.h"
 #include "model/quantity.h"
 
 namespace tessera::cli {
@@ -100,6 +101,18 @@ json::object ProcessJson(const watch::SliceProcess& process) {
   object["held_bytes"] = std::move(held);
   object["driver_bytes"] = std::move(driver);
   return object;
+}
+
+// Every text in it printable: names and messages may be anybody's.
+json::value Tamed(json::value value) {
+  if (json::object* object = value.if_object()) {
+    for (auto& member : *object) member.value() = Tamed(std::move(member.value()));
+  } else if (json::array* array = value.if_array()) {
+    for (json::value& element : *array) element = Tamed(std::move(element));
+  } else if (json::string* text = value.if_string()) {
+    *text = base::Printable({text->data(), text->size()});
+  }
+  return value;
 }
 
 void Indent(const json::value& value, std::string& out, std::size_t depth) {
@@ -298,8 +311,10 @@ json::object ObservedJson(const Observed& observed, std::string_view schema) {
 
 std::string Pretty(const json::value& value) {
   std::string out;
-  Indent(value, out, 0);
+  Indent(Tamed(value), out, 0);
   return out + "\n";
 }
+
+std::string Compact(const json::value& value) { return json::serialize(Tamed(value)) + "\n"; }
 
 }  // namespace tessera::cli

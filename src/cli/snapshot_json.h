@@ -20,8 +20,11 @@ boost::json::object StateJson(const watch::Snapshot& snapshot);
 // "broken": ..., "findings": ...}
 boost::json::object ObservedJson(const Observed& observed, std::string_view schema);
 
-// Indented by two, keys in the order they were put in, ends with a newline.
+// Indented by two, keys in the order they were put in, ends with a newline. What is not printable
+// in a text comes out as "?" (base/plain_text.h).
 std::string Pretty(const boost::json::value& value);
+// The same in one line.
+std::string Compact(const boost::json::value& value);
 
 // The word for a kind of held memory: "linear", "context", ...
 const char* KindName(std::uint32_t kind);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/plain_text.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -49,8 +51,10 @@ std::size_t Columns(std::string_view text) {
   return columns;
 }
 
-std::string Cut(std::string_view text, std::size_t width) {
-  if (Columns(text) <= width) return std::string(text);
+std::string Cut(std::string_view unchecked, std::size_t width) {
+  std::string whole = base::Printable(unchecked);
+  std::string_view text = whole;
+  if (Columns(text) <= width) return whole;
   std::string result;
   std::size_t columns = 0;
   while (!text.empty() && width > 0) {
@@ -88,7 +92,9 @@ std::string CommandLine(std::string_view line, std::size_t width) {
   return Left(text, width);
 }
 
-std::string Wrapped(std::string_view text, std::size_t width, std::string_view indent) {
+std::string Wrapped(std::string_view unchecked, std::size_t width, std::string_view indent) {
+  const std::string whole = base::Printable(unchecked);
+  std::string_view text = whole;
   std::string result;
   std::string line(text.substr(0, std::min(text.find_first_not_of(' '), text.size())));
   text.remove_prefix(line.size());

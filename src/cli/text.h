@@ -1,6 +1,9 @@
 // Text of a known width for terminals.
 //
-// Widths are columns: a CJK or emoji character takes two, a combining one none. Input is UTF-8.
+// Widths are columns: a CJK or emoji character takes two, a combining one none. What a terminal
+// would obey, and what is no UTF-8, comes out of every function here as "?": whoever wrote the
+// text, it can neither move the cursor nor make a line of its own. Colours are put around
+// afterwards.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ TEST(Text, LongCommandLinesLoseFoldersFirst) {
 
 TEST(Text, SurvivesBrokenUtf8) {
   EXPECT_EQ(Columns("\xf0"), 1u);
-  EXPECT_EQ(Left("\xe3\x81", 4).substr(0, 2), "\xe3\x81");
+  EXPECT_EQ(Left("\xe3\x81", 4), "??  ");
 }
 
 TEST(Text, Wraps) {

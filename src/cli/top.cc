@@ -105,7 +105,7 @@ class Top : public Command {
       if (i > 0) base::RealClock().SleepNs(std::int64_t{seconds} * 1'000'000'000);
       const Observed observed = Next(context.state_dir);
       if (context.output == Output::kJson) {
-        context.out << boost::json::serialize(ObservedJson(observed, "tessera.top/1")) << "\n";
+        context.out << Compact(ObservedJson(observed, "tessera.top/1"));
       } else {
         for (const std::string& line : TopFrame(observed, size, StyleOfTerminal(false),
                                                 ClockText(observed.snapshot.taken_s), false)) {

@@ -190,6 +190,53 @@ TEST(Top, ColorsAreAlwaysTakenBack) {
   }
 }
 
+// What users wrote into their slices, files and command lines, all of it.
+Observed MachineOfAnEnemy() {
+  const std::string evil =
+      "n\x1b[31m\nVICTIM\xc2\x9b"
+      "2J\xff\x7f\xe2\x80\xae";
+  Observed observed = testing::SampleMachine();
+  watch::Snapshot& snapshot = observed.snapshot;
+  snapshot.state_path = snapshot.state_note = evil;
+  snapshot.state_error = Error{Code::kDataLoss, evil};
+  for (watch::SliceFacts& slice : snapshot.slices) {
+    slice.record.slice.name = slice.record.slice.id = slice.record.command = evil;
+    slice.remarks = {evil};
+    for (watch::SliceProcess& process : slice.processes)
+      process.command_line = process.process.command = evil;
+  }
+  for (watch::CardFacts& card : snapshot.cards) {
+    if (card.card) card.card->name = evil;
+    card.usage = Fail(Code::kUnavailable, evil);
+  }
+  snapshot.broken = {{evil, Error{Code::kDataLoss, evil}}};
+  for (watch::ForeignProcess& process : snapshot.foreign) process.command = evil;
+  for (watch::Finding& finding : observed.findings)
+    finding.text = finding.command = finding.slice_name = evil;
+  return observed;
+}
+
+TEST(Enemy, NothingThatATerminalObeysComesOut) {
+  DoctorFacts facts = SickMachine();
+  facts.observed = MachineOfAnEnemy();
+  facts.library = Fail(Code::kUnavailable, facts.observed.snapshot.state_path);
+  const Observed& observed = facts.observed;
+  const std::vector<Check> checks = Examine(facts);
+  const std::string texts[] = {
+      PsText(observed, kTextWidth),
+      Joined(TopFrame(observed, {80, 0}, {false, true}, "12:00:00", false)),
+      DoctorText(checks, facts, kTextWidth),
+      SliceText(observed, observed.snapshot.slices[1], {}, kTextWidth),
+      Pretty(DoctorJson(checks, facts)),
+      Compact(ObservedJson(observed, "tessera.top/1")),
+      Pretty(SliceJson(observed, observed.snapshot.slices[1], {}))};
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(base::IsPlainText(text)) << base::Printable(text);
+    EXPECT_EQ(text.find("\nVICTIM"), std::string::npos) << "a line of its own";
+    EXPECT_NE(text.find("n?[31m?VICTIM"), std::string::npos) << text;
+  }
+}
+
 // The keys that scripts may rely on: a change here is a change of docs/formats/cli-json.md and of
 // the schema's number.
 TEST(Json, PsKeepsItsKeys) {
@@ -231,8 +278,8 @@ TEST(Json, PsKeepsItsKeys) {
 TEST(Json, PrettyIsTheSameJson) {
   const boost::json::value json = ObservedJson(testing::SampleMachine(), "tessera.ps/1");
   EXPECT_EQ(boost::json::parse(Pretty(json)), json);
-  EXPECT_EQ(Pretty(boost::json::parse(R"({"a":[],"b":{},"c":[1,{"d":"\n"}]})")),
-            "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"\\n\"\n    "
+  EXPECT_EQ(Pretty(boost::json::parse(R"({"a":[],"b":{},"c":[1,{"d":"\u001b"}]})")),
+            "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"?\"\n    "
             "}\n  ]\n}\n");
 }
 

@@ -119,45 +119,7 @@ class ProcFs : public Processes {
   std::unique_ptr<node::ProcessMemory> memory_;  // of the look that All() began
 };
 
-// Length of the UTF-8 sequence that `text` starts with; 0 when it is none.
-std::size_t SequenceLength(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t length = byte(0) >= 0xf0 && byte(0) < 0xf5   ? 4
-                             : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
-                             : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
-                                                                 : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, beyond Unicode, and the C1 controls (terminals obey them).
-  if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
-  if (byte(0) == 0xed && byte(1) >= 0xa0) return 0;
-  if (byte(0) == 0xf0 && byte(1) < 0x90) return 0;
-  if (byte(0) == 0xf4 && byte(1) >= 0x90) return 0;
-  if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
-  return length;
-}
-
 }  // namespace
-
-std::string Printable(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    const auto first = static_cast<unsigned char>(text[0]);
-    std::size_t length = 1;
-    if (first >= 0x20 && first < 0x7f) {
-      result += text[0];
-    } else if (const std::size_t sequence = SequenceLength(text); sequence > 0) {
-      result += text.substr(0, sequence);
-      length = sequence;
-    } else {
-      result += '?';
-    }
-    text.remove_prefix(length);
-  }
-  return result;
-}
 
 Processes& RealProcesses() {
   static ProcFs processes;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/plain_text.h"
 #include "base/process.h"
 #include "node/mount_view.h"
 
@@ -55,8 +56,6 @@ class Processes {
 // Those of /proc.
 Processes& RealProcesses();
 
-// `text` with every byte that a terminal would obey, and everything that is not UTF-8, replaced by
-// '?'.
-std::string Printable(std::string_view text);
+using base::Printable;
 
 }  // namespace tessera::watch

@@ -279,18 +279,6 @@ TEST_F(SnapshotTest, AStateDirectoryThatIsNoneIsSaid) {
   EXPECT_EQ(missing.state_note, "Nothing was ever promised in " + directory_ + "/missing.");
 }
 
-TEST(Printable, KeepsTextAndTamesTheRest) {
-  EXPECT_EQ(Printable("python serve.py"), "python serve.py");
-  EXPECT_EQ(Printable("추론"), "추론");
-  EXPECT_EQ(Printable("\x1b[31mred\n"), "?[31mred?");
-  EXPECT_EQ(Printable("\xc2\x9b"
-                      "31m"),
-            "??31m")
-      << "C1 control";
-  EXPECT_EQ(Printable("\xff\xfe\xc0\x80\xed\xa0\x80"), "???????");
-  EXPECT_EQ(Printable("\xe3\x81"), "??");
-}
-
 TEST(RealProcesses, SeeThisProcess) {
   bool found = false;
   for (const ProcessEntry& process : RealProcesses().All()) {
