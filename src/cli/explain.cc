@@ -1,5 +1,7 @@
 #include "cli/explain.h"
 
+#include <unistd.h>
+
 #include <boost/json.hpp>
 #include <ostream>
 
@@ -10,6 +12,7 @@
 #include "cli/terminal.h"
 #include "node/cards.h"
 #include "node/request_text.h"
+#include "node/slice_choice.h"
 
 namespace tessera::cli {
 namespace {
@@ -86,20 +89,17 @@ class Explain : public Command {
       return Complain(context, kFailed, observed.snapshot.state_error->message);
     const driver::SecondWallProbe wall =
         driver::ProbeSecondWall(look.nvml(), driver::HostForSecondWall());
-    std::string names;
-    for (const watch::SliceFacts& slice : observed.snapshot.slices) {
-      names += (names.empty() ? "" : ", ") + slice.record.slice.name;
-      if (slice.record.slice.name != name_ && slice.record.slice.id != name_) continue;
-      if (context.output == Output::kJson) {
-        context.out << Pretty(SliceJson(observed, slice, wall));
-      } else {
-        context.out << SliceText(observed, slice, wall, TableWidth());
-      }
-      return kOk;
+    std::vector<const node::SliceRecord*> live;
+    for (const watch::SliceFacts& slice : observed.snapshot.slices) live.push_back(&slice.record);
+    const Result<std::size_t> chosen = node::ChooseSlice(live, name_, geteuid());
+    if (!chosen) return Complain(context, kFailed, chosen.error().message);
+    const watch::SliceFacts& slice = observed.snapshot.slices[*chosen];
+    if (context.output == Output::kJson) {
+      context.out << Pretty(SliceJson(observed, slice, wall));
+    } else {
+      context.out << SliceText(observed, slice, wall, TableWidth());
     }
-    return Complain(context, kFailed,
-                    "NAME: '" + base::Shown(name_) + "' is no live slice; " +
-                        (names.empty() ? "there is none" : "live: " + names));
+    return kOk;
   }
 
   std::string name_;

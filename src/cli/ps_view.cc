@@ -82,9 +82,11 @@ std::string SliceText(const watch::Snapshot& snapshot, const watch::SliceFacts& 
         width - kTextWidth);
     const std::string kinds = known ? Kinds(*slice.ledger, i, cards.size()) : "";
     if (i == 0) {
-      text += Cut("    id " + slice.record.slice.id + (kinds.empty() ? "" : "  held: " + kinds),
-                  width) +
-              "\n";
+      text +=
+          Cut("    id " + slice.record.slice.id + "  user " + std::to_string(slice.record.owner) +
+                  (kinds.empty() ? "" : "  held: " + kinds),
+              width) +
+          "\n";
     } else if (!kinds.empty()) {
       text += Cut("    held: " + kinds, width) + "\n";
     }

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "base/files.h"
+#include "model/quantity.h"
 
 namespace tessera::node {
 namespace {
@@ -26,11 +27,26 @@ const char* BypassText(contract::BypassAction action) {
   }
 }
 
+// Another user's text, which stands in tables, messages and commands of everybody.
+std::string CheckedName(const json::object& object, const char* field) {
+  std::string name = json::value_to<std::string>(object.at(field));
+  if (Status legal = model::CheckName(field, name); !legal)
+    throw std::invalid_argument(legal.error().message);
+  return name;
+}
+
+std::int64_t CheckedTime(const json::object& object, const char* field) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;  // differences of two do not overflow
+  const auto time = json::value_to<std::int64_t>(object.at(field));
+  if (time < 0 || time > kMost) throw std::out_of_range(field);
+  return time;
+}
+
 // Throws on anything that is missing or of another type; ParseRecord catches.
 SliceRecord FromJson(const json::object& object) {
   SliceRecord record;
-  record.slice.id = json::value_to<std::string>(object.at("id"));
-  record.slice.name = json::value_to<std::string>(object.at("name"));
+  record.slice.id = CheckedName(object, "id");
+  record.slice.name = CheckedName(object, "name");
   record.slice.priority =
       object.at("priority").as_string() == "high" ? model::Priority::kHigh : model::Priority::kLow;
   for (const json::value& value : object.at("cards").as_array()) {
@@ -50,11 +66,12 @@ SliceRecord FromJson(const json::object& object) {
   }
   if (record.slice.cards.empty() || record.slice.cards.size() > contract::kMaxCards)
     throw std::out_of_range("cards");
-  record.command = json::value_to<std::string>(object.at("command"));
-  record.created_s = json::value_to<std::int64_t>(object.at("created_s"));
-  record.created_ns = json::value_to<std::int64_t>(object.at("created_ns"));
+  record.command = json::value_to<std::string>(object.at("command")).substr(0, kMostCommand);
+  record.created_s = CheckedTime(object, "created_s");
+  record.created_ns = CheckedTime(object, "created_ns");
   const json::object& launcher = object.at("launcher").as_object();
   record.launcher.pid = json::value_to<pid_t>(launcher.at("pid"));
+  if (record.launcher.pid < 0) throw std::out_of_range("launcher.pid");
   record.launcher.start_ticks = json::value_to<std::uint64_t>(launcher.at("start_ticks"));
   record.mount_namespace = json::value_to<std::uint64_t>(object.at("mount_namespace"));
   record.pid_namespace = json::value_to<std::uint64_t>(object.at("pid_namespace"));
@@ -116,8 +133,7 @@ Result<SliceRecord> ParseRecord(const std::string& text) {
   try {
     return FromJson(object);
   } catch (const std::exception& damaged) {
-    return Fail(Code::kDataLoss,
-                std::string("a field is missing or out of range: ") + damaged.what());
+    return Fail(Code::kDataLoss, std::string("a field is missing or not legal: ") + damaged.what());
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/plain_text.h"
 #include "node/liveness.h"
+#include "node/slice_choice.h"
 #include "node/slice_files.h"
 #include "node/slice_folder.h"
 #include "node/slice_record.h"
@@ -143,16 +144,15 @@ Result<Inventory> Store::Read() const {
 Result<SliceRecord> Store::Find(const std::string& name) const {
   Result<Inventory> inventory = Read();
   if (!inventory) return Fail(inventory.error());
-  std::string names;
-  for (const SliceRecord& record : inventory->live) {
-    if (record.slice.name == name || record.slice.id == name) return record;
-    names += (names.empty() ? "" : ", ") + record.slice.name;
-  }
+  std::vector<const SliceRecord*> live;
+  for (const SliceRecord& record : inventory->live) live.push_back(&record);
+  const Result<std::size_t> chosen = ChooseSlice(live, name, geteuid());
+  if (chosen) return *live[*chosen];
   // It may be the one that cannot be read.
-  if (Status whole = NothingBroken(*inventory); !whole) return Fail(whole.error());
-  return Fail(Code::kNotFound,
-              "NAME: '" + base::Shown(name) + "' is no live slice; " +
-                  (names.empty() ? std::string("there is none") : "live: " + names));
+  if (chosen.error().code == Code::kNotFound) {
+    if (Status whole = NothingBroken(*inventory); !whole) return Fail(whole.error());
+  }
+  return Fail(chosen.error());
 }
 
 void Store::Reap() {

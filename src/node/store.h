@@ -108,7 +108,7 @@ class Store {
   // Reads everything, writes nothing, takes no lock.
   Result<Inventory> Read() const;
 
-  // The live slice with this name or id.
+  // The live slice with this id or name (node/slice_choice.h).
   Result<SliceRecord> Find(const std::string& name) const;
 
   // Removes what is dead and what crashed writers left. Errors of single slices are left for the
