@@ -49,7 +49,8 @@ class LeaderElector {
   void Release();
 
   bool IsLeader() const;
-  // Grows with every change of leader; for fencing what a former leader may still send.
+  // Grows with every change of leader as long as the Lease stands; for fencing what a former leader
+  // may still send. 0 before we led.
   std::int64_t Term() const { return term_; }
   // "" when nothing is wrong.
   const std::string& last_error() const { return last_error_; }  // elector's thread only

@@ -33,7 +33,7 @@ struct Request {
   std::string body;
   std::string content_type = "application/json";  // of the body
   std::int64_t timeout_ns = 30'000'000'000;  // from call to last byte, retries included; 0: none
-  std::int64_t idle_ns = 0;                  // most time without a byte; 0: none
+  std::int64_t idle_ns = 0;                  // of a stream: most time without a byte; 0: none
   std::size_t max_bytes = 64u << 20;         // of the answer; of a stream: of one line
   bool retry = true;  // false: the first answer, whatever it is (for pings and evictions)
   Identity identity;  // set by the session, not by callers

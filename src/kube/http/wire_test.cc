@@ -183,6 +183,23 @@ TEST(Wire, ASilentStreamIsGivenUp) {
   EXPECT_EQ(seen, "one;");
 }
 
+// Longer than its idle time in all, each part of it well within.
+TEST(Wire, AStreamThatIsSlowButNotSilentGoesOn) {
+  constexpr int kLines = 17;
+  HttpServer server([](const HttpRequest&, HttpAnswer& answer) {
+    answer.Begin();
+    for (int i = 0; i < kLines && answer.Write("x\n"); ++i) {
+      RealTimer().WaitFor(100 * kNsPerMs, {});
+    }
+    answer.End();
+  });
+  const auto wire = WireTo(server.url());
+  std::string seen;
+  const Request request{.path = "/", .timeout_ns = 0, .idle_ns = 1500 * kNsPerMs};
+  EXPECT_EQ(Said(wire->Stream(request, Collect(seen), {})), "200 ");
+  EXPECT_EQ(seen.size(), 2u * kLines);
+}
+
 TEST(Wire, AStopOrAHandlerEndsAStream) {
   HttpServer server([](const HttpRequest&, HttpAnswer& answer) {
     answer.Begin();

@@ -175,14 +175,16 @@ TEST(Watch, ReadsEveryKindOfEvent) {
 }
 
 TEST(Watch, RefusesWhatIsNoEvent) {
-  for (const char* line :
-       {"", "{}", R"({"type":"ADDED"})", R"({"type":"ADDED","object":{"metadata":{"name":"a"}}})",
-        R"({"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}})",
-        R"({"type":"OTHER","object":{}})", R"({"type":"ADDED","object":null})",
-        R"({"type":"BOOKMARK","object":{"metadata":{}}})",
-        R"({"type":"ADDED","type":"DELETED","object":{"metadata":{"name":"a"}}})",
-        R"({"object":{},"object":{},"type":"ADDED"})",
-        R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVer)"}) {
+  for (
+      const char* line :
+      {"", "{}", R"({"type":"ADDED"})", R"({"type":"ADDED","object":{"metadata":{"name":"a"}}})",
+       R"({"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}})",
+       R"({"type":"OTHER","object":{}})", R"({"type":"ADDED","object":null})",
+       R"({"type":"BOOKMARK","object":{"metadata":{}}})",
+       R"({"type":"ADDED","type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"1"}}})",
+       R"({"object":{"metadata":{"name":"a","resourceVersion":"1"}},"object":{},"type":"ADDED"})",
+       R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}},"object":null})",
+       R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVer)"}) {
     const auto event = Event(line);
     ASSERT_FALSE(event) << line;
     EXPECT_EQ(event.error().code, Code::kDataLoss) << line;

@@ -116,10 +116,9 @@ Status JsonValue::Object(const FieldHandler& handler) {
     if (const auto error = std::move(item).get(field)) return Broken(error);
     std::string_view key;
     if (const auto error = field.unescaped_key().get(key)) return Broken(error);
-    const std::string name(key);  // the parser's buffer is used again below
     Source below{nullptr, field.value()};
     JsonValue value(below);
-    if (const Status done = handler(name, value); !done) return Below(name, done.error());
+    if (const Status done = handler(key, value); !done) return Below(key, done.error());
   }
   return {};
 }

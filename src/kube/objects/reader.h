@@ -14,7 +14,7 @@
 // says with FailField.
 //
 // Thread safety: any number of threads, each with its own text. A JsonValue lives until the handler
-// that got it returns, and is read at most once.
+// that got it returns, and is read at most once; a key lives as long as the text is read.
 #pragma once
 
 #include <cstdint>
