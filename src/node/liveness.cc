@@ -36,6 +36,12 @@ bool MayBeOf(uid_t owner, pid_t pid) {
   return stat(("/proc/" + std::to_string(pid)).c_str(), &info) == 0 && info.st_uid == owner;
 }
 
+// slice.json is its owner's text and may name anybody's process: one that is known to be of another
+// user is none of the slice. What root wrote is believed, also when its program went on as a user.
+bool IsOf(uid_t owner, pid_t pid) {
+  return owner == 0 || base::RealUser(pid).value_or(owner) == owner;
+}
+
 }  // namespace
 
 bool LivenessProbe::Lives(const SliceRecord& record) {
@@ -46,8 +52,8 @@ bool LivenessProbe::Lives(const SliceRecord& record) {
   if (record.boot_id != *boot_id_) return false;
   // Pids of another pid namespace mean nothing here: what was promised there stays promised while
   // that namespace lives.
-  if (record.pid_namespace != pid_namespace_) return PidNamespaceLives(record.pid_namespace);
-  if (base::Alive(record.launcher)) return true;
+  if (record.pid_namespace != pid_namespace_) return PidNamespaceLives(record);
+  if (base::Alive(record.launcher) && IsOf(record.owner, record.launcher.pid)) return true;
   if (!scanned_) Scan();
   if (NamespaceLives(record)) return true;
   if (EnvironmentNames(record)) return true;
@@ -73,10 +79,11 @@ bool LivenessProbe::SeesAllProcesses() const {
   return geteuid() == 0 && pid_namespace_ == kInitialPidNamespace;
 }
 
-bool LivenessProbe::PidNamespaceLives(std::uint64_t inode) {
+bool LivenessProbe::PidNamespaceLives(const SliceRecord& record) {
   if (!SeesAllProcesses()) return true;
   if (!scanned_) Scan();
-  return pid_namespaces_.contains(inode);
+  const auto [first, last] = pids_of_namespace_.equal_range(record.pid_namespace);
+  return std::any_of(first, last, [&](const auto& of) { return IsOf(record.owner, of.second); });
 }
 
 // A process with a root directory of its own may not see what the others of its namespace do: each
@@ -102,7 +109,7 @@ void LivenessProbe::Scan() {
     pids_.push_back(pid);
     const std::uint64_t inode = base::NamespaceInode(pid, "mnt");
     if (inode != 0 && inode != own_namespace) LookForPolicy(inode, pid);
-    pid_namespaces_.insert(base::NamespaceInode(pid, "pid"));
+    pids_of_namespace_.emplace(base::NamespaceInode(pid, "pid"), pid);
   }
 }
 
@@ -115,7 +122,8 @@ void LivenessProbe::ScanEnvironments() {
     const Result<std::string> environment = memory_.Read(pid, "environ", kMostEnvironment);
     if (!environment) continue;
     if (std::string value = VariableOf(*environment, contract::kEnvSliceDir); !value.empty()) {
-      slice_variables_.insert(value);
+      if (const std::optional<uid_t> user = base::RealUser(pid))
+        slice_variables_.insert({*user, value});
     }
   }
 }
@@ -123,7 +131,7 @@ void LivenessProbe::ScanEnvironments() {
 bool LivenessProbe::EnvironmentNames(const SliceRecord& record) {
   if (record.fencing != Fencing::kEnvironment) return false;
   if (!scanned_environments_) ScanEnvironments();
-  return slice_variables_.contains(record.directory);
+  return slice_variables_.contains({record.owner, record.directory});
 }
 
 // Whether a file named "ledger" with that inode is mapped there; none: may not be seen.

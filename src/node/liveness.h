@@ -1,4 +1,4 @@
-// Whether anything of a slice still runs.
+// Whether anything of a slice still runs: a process of its owner, whatever slice.json says.
 //
 // One probe serves one look at all slices: /proc is scanned at most once. Thread safety: one
 // thread. A slice of another user whose launcher is gone counts as live only by its ledger: the
@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "node/mount_view.h"
@@ -28,7 +29,7 @@ class LivenessProbe {
   void LookForPolicy(std::uint64_t inode, pid_t pid);
   bool NamespaceLives(const SliceRecord& record) const;
   bool EnvironmentNames(const SliceRecord& record);
-  bool PidNamespaceLives(std::uint64_t inode);
+  bool PidNamespaceLives(const SliceRecord& record);
   bool SeesAllProcesses() const;
   bool LedgerLives(const SliceRecord& record);
   std::optional<bool> MapsFile(pid_t pid, std::uint64_t inode);
@@ -39,8 +40,8 @@ class LivenessProbe {
   std::map<std::uint64_t, SeenPolicy> policy_of_namespace_;
   std::vector<pid_t> pids_;
   ProcessMemory memory_;
-  std::set<std::uint64_t> pid_namespaces_;
-  std::set<std::string> slice_variables_;  // values of TESSERA_SLICE_DIR
+  std::multimap<std::uint64_t, pid_t> pids_of_namespace_;
+  std::set<std::pair<uid_t, std::string>> slice_variables_;  // of whom, TESSERA_SLICE_DIR
   std::optional<std::string> boot_id_;
   std::uint64_t pid_namespace_ = 0;
 };

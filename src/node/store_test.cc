@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -97,6 +98,71 @@ TEST_F(StoreTest, APidNamespaceThatIsGoneTakesItsSlicesWithIt) {
   bool sees_all = geteuid() == 0 && base::NamespaceInode(getpid(), "pid") == 0xEFFFFFFC;
   EXPECT_EQ(store.Read()->dead.size(), sees_all ? 1u : 0u)
       << "who does not see every process does not judge";
+}
+
+constexpr uid_t kStranger = 12345;
+
+TEST_F(StoreTest, AnotherUsersProcessIsNoLauncher) {
+  if (geteuid() != 0) GTEST_SKIP() << "plays another user";
+  Store store = Open();
+  const Result<SliceRecord> record = store.Commit(TwoCards(), Asking(100));
+  ASSERT_TRUE(record);
+  EXPECT_EQ(store.Read()->live.size(), 1u) << "this process";
+  // The record of another user that names this process, or a pid namespace without one of its own.
+  ASSERT_EQ(chown(record->directory.c_str(), kStranger, kStranger), 0);
+  EXPECT_EQ(store.Read()->dead.size(), 1u);
+  SliceRecord elsewhere = *record;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(kSkipped);
+    const pid_t inner = fork();
+    if (inner == 0) _exit(pause());
+    elsewhere.pid_namespace = base::NamespaceInode(inner, "pid");
+    const bool told = store.Update(elsewhere).has_value();
+    const bool sees_all = base::NamespaceInode(getpid(), "pid") == 0xEFFFFFFC;
+    const bool right = store.Read()->dead.size() == (sees_all ? 1u : 0u);
+    kill(inner, SIGKILL);
+    waitpid(inner, nullptr, 0);
+    _exit(told && right ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kSkipped) << status;
+}
+
+// A process of `user` whose environment names the slice.
+pid_t StartWithVariable(const std::string& directory, uid_t user) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const std::string variable = std::string(contract::kEnvSliceDir) + "=" + directory;
+  if (setresuid(user, user, user) != 0) _exit(1);
+  const char* const environment[] = {variable.c_str(), nullptr};
+  execle("/bin/sleep", "sleep", "60", nullptr, environment);
+  _exit(1);
+}
+
+TEST_F(StoreTest, ADirectoryNamedInAnothersEnvironmentKeepsNoPromise) {
+  Store store = Open();
+  Result<SliceRecord> record = store.Commit(TwoCards(), Asking(100));
+  ASSERT_TRUE(record);
+  record->launcher = {};
+  record->fencing = Fencing::kEnvironment;
+  ASSERT_TRUE(store.Update(*record));
+  const auto lives_beside = [&](uid_t user) {
+    const pid_t child = StartWithVariable(record->directory, user);
+    const std::string comm = "/proc/" + std::to_string(child) + "/comm";
+    for (int i = 0; i < 1000 && base::ReadKernelFile(comm, 64).value_or("") != "sleep\n"; ++i)
+      usleep(10'000);
+    const bool lives = store.Read()->live.size() == 1;
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return lives;
+  };
+  EXPECT_TRUE(lives_beside(geteuid()));
+  if (geteuid() == 0) {
+    EXPECT_FALSE(lives_beside(kStranger));
+  }
+  EXPECT_EQ(store.Read()->dead.size(), 1u);
 }
 
 // The view of a slice, as far as it tells whose it is.
