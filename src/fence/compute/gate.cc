@@ -15,6 +15,15 @@ constexpr std::uint32_t kAsk = 1;  // not 0: the thunk takes the slow path
 // gate goes unnoticed.
 constexpr std::uint64_t kLookEveryNs = 5'000'000;
 
+std::uint32_t g_watched = 0;  // atomic; launches are to come by here
+
+// Whichever of this and WatchLaunches comes last, launches that are watched take the slow path.
+void Remember(const std::uint32_t* word) {
+  std::atomic_ref place(tessera_gate_word);
+  place.store(word);
+  if (std::atomic_ref(g_watched).load() != 0) place.store(&kAsk);
+}
+
 // The agent's heart: without it nobody would ever open the gate. A beat from the future belongs to
 // another boot or clock.
 bool Guarded() {
@@ -39,6 +48,14 @@ int CurrentCard() {
 }
 
 }  // namespace
+
+void WatchLaunches(bool watch) {
+  std::atomic_ref(g_watched).store(watch ? 1u : 0u);
+  if (watch) std::atomic_ref(tessera_gate_word).store(&kAsk);
+}
+
+bool LaunchesAreWatched() { return __atomic_load_n(&g_watched, __ATOMIC_ACQUIRE) != 0; }
+
 }  // namespace tessera::fence
 
 extern "C" {
@@ -47,14 +64,13 @@ constinit const std::uint32_t* tessera_gate_word = &tessera::fence::kAsk;
 
 void tessera_wait_at_gate() {
   using namespace tessera::fence;
-  std::atomic_ref place(tessera_gate_word);
   if (AttachSlice() != Mode::kFenced || TheSlice().from_environment) {
-    place.store(&kOpen, std::memory_order_relaxed);
+    Remember(&kOpen);
     return;
   }
   const tessera::contract::PolicyView& policy = TheSlice().policy;
   if (policy.card_count() == 1) {
-    place.store(&policy.Gate(0).word, std::memory_order_relaxed);
+    Remember(&policy.Gate(0).word);
     WaitAt(policy.Gate(0).word);
     return;
   }

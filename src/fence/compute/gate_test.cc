@@ -113,6 +113,19 @@ TEST_F(GateTest, ClosedGateHoldsUntilItIsOpened) {
   EXPECT_EQ(launches, 1);
 }
 
+TEST_F(GateTest, WatchedLaunchesAskAndFreeOnesDoNot) {
+  EXPECT_EQ(Launch(), CUDA_SUCCESS);
+  EXPECT_EQ(*tessera_gate_word, 0u);
+  WatchLaunches(true);
+  EXPECT_NE(*tessera_gate_word, 0u);
+  EXPECT_EQ(Launch(), CUDA_SUCCESS) << "a function of a module has nothing to load";
+  EXPECT_NE(*tessera_gate_word, 0u) << "as long as they are watched";
+  WatchLaunches(false);
+  EXPECT_EQ(Launch(), CUDA_SUCCESS);
+  EXPECT_EQ(*tessera_gate_word, 0u);
+  EXPECT_EQ(launches, 3);
+}
+
 TEST_F(GateTest, WithoutAHeartTheGateIsOpen) {
   Gate(1);
   Heart(0);

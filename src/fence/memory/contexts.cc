@@ -1,6 +1,7 @@
 #include "memory/contexts.h"
 
 #include "charge/charge.h"
+#include "memory/libraries.h"
 #include "memory/live.h"
 #include "memory/packed.h"
 #include "memory/physical.h"
@@ -59,6 +60,7 @@ std::uint32_t Make(std::uint64_t key, int card, CUdevice device) {
     record = i;
   }
   g_making.Unlock();
+  ReviewLaunches();
   return record;
 }
 
@@ -222,6 +224,7 @@ void RelinkContext(std::uint32_t record, CUcontext context) {
 }
 
 void ForgetContext(std::uint32_t record) {
+  const bool any = record != 0;
   // A record is used again only once nothing in the tables names it.
   while (record != 0) {
     Record& r = g_records[record];
@@ -232,10 +235,12 @@ void ForgetContext(std::uint32_t record) {
     UnbindContext(record);
     Refund(card, Kind::kArray, UnpackAll(record));
     Refund(card, Kind::kContext, TakeContextBytes(record, UINT64_MAX));
+    ForgetLoadedIn(record);
     record = r.next;
     r.next = 0;
     __atomic_store_n(&r.key, std::uint64_t{0}, __ATOMIC_RELEASE);
   }
+  if (any) ReviewLaunches();
 }
 
 PrimaryTurn::PrimaryTurn(CUdevice device) {

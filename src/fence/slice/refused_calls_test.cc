@@ -197,6 +197,12 @@ std::map<std::string, Row> Table(Arguments& a) {
           [&a] { return cuLibraryGetManaged(&a.pointer, &a.bytes, a.library, "m"); });
   refused("cuLibraryGetKernel",
           [&a] { return cuLibraryGetKernel(&a.made_kernel, a.library, "k"); });
+  refused("cuLibraryGetUnifiedFunction", [&a] {
+    void* function = nullptr;
+    return cuLibraryGetUnifiedFunction(&function, a.library, "f");
+  });
+  refused("cuLibraryEnumerateKernels",
+          [&a] { return cuLibraryEnumerateKernels(&a.made_kernel, 1, a.library); });
   refused("cuKernelGetFunction", [&a] { return cuKernelGetFunction(&a.function, a.kernel); });
   passes(kGives, {"cuMemFree",
                   "cuMemFree_v2",

@@ -83,6 +83,8 @@ const std::vector<Excuse>& Excuses() {
       {"cuLibraryGetModule",
        "loads a library where it was not yet: the rows of cuLibraryLoad* use it"},
       {"cuLibraryGetKernel", "as cuLibraryGetModule"},
+      {"cuLibraryEnumerateKernels", "as cuLibraryGetModule"},
+      {"cuLibraryGetUnifiedFunction", "as cuLibraryGetModule"},
       {"cuLibraryGetGlobal", "as cuLibraryGetModule"},
       {"cuLibraryGetManaged", "as cuLibraryGetModule"},
       {"cuKernelGetFunction", "as cuLibraryGetModule"},

@@ -3,8 +3,8 @@
  *   REAL name, i       the pointer real::name and the code that it points to at first: keeps every argument register, calls
  *                      tessera_resolve(i, &real::name), jumps to what that returns. Each in a section of its own, so that
  *                      the linker drops those that nobody calls: a pointer costs every process a relocation at its start.
- *   LAUNCH_THUNK name  the exported function: load the gate's pointer, compare the word with 0, jump to real::name; a closed
- *                      gate first calls tessera_wait_at_gate() with every argument register kept.
+ *   LAUNCH_THUNK name  the exported function: load the gate's pointer, compare the word with 0, jump to real::name; where it
+ *                      is not 0, jump to tessera_held_NAME (compute/launch.cc) with every argument kept.
  *   WRAPPER name       32-bit distance from tessera_wrappers to the exported function; NO_WRAPPER is 0.
  *
  *   DLSYM_CALLER       the register that carries the return address to the hook, after the arguments of dlsym; DLVSYM_CALLER.
@@ -88,12 +88,7 @@ tessera_real_\name:
   jne 1f
   jmp *tessera_real_\name(%rip)
 1:
-  SAVE_ARGUMENTS
-  subq $8, %rsp
-  call tessera_wait_at_gate
-  addq $8, %rsp
-  RESTORE_ARGUMENTS
-  jmp *tessera_real_\name(%rip)
+  jmp tessera_held_\name
   FUNCTION_END \name
 .endm
 

@@ -24,32 +24,72 @@ CUresult UnloadModule(CUmodule module) {
   delete code;
   return CUDA_SUCCESS;
 }
-struct LibraryObject {
-  CUmodule module = nullptr;
-};
 CUresult LoadLibrary(CUlibrary* library, const void*, CUjit_option*, void**, unsigned,
                      CUlibraryOption*, void**, unsigned) {
-  *library = reinterpret_cast<CUlibrary>(new LibraryObject());
+  Lock lock(D().mutex);
+  auto* made = new LibraryObject();
+  D().libraries.insert(made);
+  *library = reinterpret_cast<CUlibrary>(made);
   return CUDA_SUCCESS;
 }
 CUresult LibraryModule(CUmodule* module, CUlibrary handle) {
-  auto* library = reinterpret_cast<LibraryObject*>(handle);
-  if (library->module == nullptr) LoadModule(&library->module, nullptr);
-  *module = library->module;
+  Lock lock(D().mutex);
+  if (t_current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  CUmodule& loaded = reinterpret_cast<LibraryObject*>(handle)->modules[t_current];
+  if (loaded == nullptr) LoadModule(&loaded, nullptr);
+  *module = loaded;
   return CUDA_SUCCESS;
 }
 CUresult UnloadLibrary(CUlibrary handle) {
+  Lock lock(D().mutex);
   auto* library = reinterpret_cast<LibraryObject*>(handle);
-  if (library->module != nullptr) UnloadModule(library->module);
+  if (D().libraries.erase(library) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  for (const auto& [context, module] : library->modules) UnloadModule(module);
   delete library;
   return CUDA_SUCCESS;
 }
 CUresult LibraryKernel(CUkernel* kernel, CUlibrary library, const char*) {
-  *kernel = reinterpret_cast<CUkernel>(library);
+  *kernel = reinterpret_cast<CUkernel>(reinterpret_cast<std::uint64_t>(library) + 1);
   return CUDA_SUCCESS;
+}
+CUresult KernelCount(unsigned* count, CUlibrary) {
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult Kernels(CUkernel* kernels, unsigned count, CUlibrary library) {
+  return count == 0 ? CUDA_SUCCESS : LibraryKernel(kernels, library, nullptr);
+}
+CUresult LibraryOfKernel(CUlibrary* library, CUkernel kernel) {
+  *library = reinterpret_cast<CUlibrary>(reinterpret_cast<std::uint64_t>(kernel) - 1);
+  return CUDA_SUCCESS;
+}
+CUresult KernelFunction(CUfunction* function, CUkernel kernel) {
+  CUlibrary library = nullptr;
+  CUmodule module = nullptr;
+  LibraryOfKernel(&library, kernel);
+  *function = reinterpret_cast<CUfunction>(kernel);
+  return LibraryModule(&module, library);
+}
+// A launch of a kernel loads its library, as the real one does.
+CUresult LaunchKernel(CUfunction kernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, CUstream, void**, void**) {
+  Lock lock(D().mutex);
+  if (D().libraries.count(
+          reinterpret_cast<LibraryObject*>(reinterpret_cast<std::uint64_t>(kernel) - 1)) == 0)
+    return CUDA_SUCCESS;  // a function of a module
+  return KernelFunction(&kernel, reinterpret_cast<CUkernel>(kernel));
 }
 
 }  // namespace
+
+void EndCodeOf(Context* context) {
+  for (LibraryObject* library : D().libraries) {
+    if (const auto found = library->modules.find(context); found != library->modules.end()) {
+      UnloadModule(found->second);
+      library->modules.erase(found);
+    }
+  }
+}
 
 void PlaceCode() {
   real::cuModuleLoadData = LoadModule;
@@ -58,6 +98,11 @@ void PlaceCode() {
   real::cuLibraryGetModule = LibraryModule;
   real::cuLibraryUnload = UnloadLibrary;
   real::cuLibraryGetKernel = LibraryKernel;
+  real::cuLibraryGetKernelCount = KernelCount;
+  real::cuLibraryEnumerateKernels = Kernels;
+  real::cuKernelGetLibrary = LibraryOfKernel;
+  real::cuKernelGetFunction = KernelFunction;
+  real::cuLaunchKernel = LaunchKernel;
 }
 
 }  // namespace tessera::fence::testing::fake

@@ -7,6 +7,8 @@ namespace tessera::fence::testing::fake {
 
 namespace {
 
+thread_local std::vector<Context*> t_pushed;
+
 void EndContext(Context* context) {
   std::vector<std::uint64_t> owned;
   for (const auto& [address, range] : D().ranges) {
@@ -21,6 +23,7 @@ void EndContext(Context* context) {
     EndBindingsOf(reinterpret_cast<std::uint64_t>(array));
     delete array;
   }
+  EndCodeOf(context);
   D().bytes[context->card] -= kContextBytes + context->heap - 8 * kMiB;
   context->alive = false;
   D().contexts.erase(context);
@@ -54,6 +57,17 @@ CUresult GetCurrent(CUcontext* context) {
 }
 CUresult SetCurrent(CUcontext context) {
   t_current = reinterpret_cast<Context*>(context);
+  return CUDA_SUCCESS;
+}
+CUresult Push(CUcontext context) {
+  t_pushed.push_back(t_current);
+  return SetCurrent(context);
+}
+CUresult Pop(CUcontext* context) {
+  if (t_pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = reinterpret_cast<CUcontext>(t_current);
+  t_current = t_pushed.back();
+  t_pushed.pop_back();
   return CUDA_SUCCESS;
 }
 CUresult GetDeviceOf(CUdevice* device, CUcontext context) {
@@ -151,6 +165,8 @@ void PlaceContexts() {
   real::cuDeviceGetCount = GetCount;
   real::cuCtxGetCurrent = GetCurrent;
   real::cuCtxSetCurrent = SetCurrent;
+  real::cuCtxPushCurrent_v2 = Push;
+  real::cuCtxPopCurrent_v2 = Pop;
   real::cuCtxGetDevice_v2 = Watched<Call::kGetDevice, GetDeviceOf>;
   real::cuCtxCreate_v4 = Watched<Call::kContextCreate, CreateContext>;
   real::cuCtxCreate_v2 = CreateContextV2;

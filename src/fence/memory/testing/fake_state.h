@@ -76,6 +76,11 @@ struct Array {
   std::uint64_t bytes = 0;
 };
 
+// Its kernel's handle is its own, one higher.
+struct LibraryObject {
+  std::map<Context*, CUmodule> modules;
+};
+
 struct Driver {
   std::recursive_mutex mutex;
   Tracked bytes[kCards];
@@ -96,6 +101,7 @@ struct Driver {
   std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>>
       mappings;  // address -> size, handle
   std::set<Array*> arrays;
+  std::set<LibraryObject*> libraries;
   std::set<Context*> contexts;
   Context* primary[kCards] = {};
   int primary_references[kCards] = {};
@@ -140,6 +146,8 @@ void TakeBack(std::uint64_t address);
 CUresult MemFree(CUdeviceptr pointer);
 // fake_pools.cc
 void EndPool(Pool* pool);
+// fake_code.cc
+void EndCodeOf(Context* context);
 // fake_physical.cc
 void EndBinding(std::pair<std::uint64_t, std::uint64_t> key);
 void EndBindingsOf(std::uint64_t owner);
