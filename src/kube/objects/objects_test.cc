@@ -182,13 +182,18 @@ TEST(Watch, RefusesWhatIsNoEvent) {
        R"({"type":"OTHER","object":{}})", R"({"type":"ADDED","object":null})",
        R"({"type":"BOOKMARK","object":{"metadata":{}}})",
        R"({"type":"ADDED","type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"1"}}})",
-       R"({"object":{"metadata":{"name":"a","resourceVersion":"1"}},"object":{},"type":"ADDED"})",
-       R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}},"object":null})",
        R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVer)"}) {
     const auto event = Event(line);
     ASSERT_FALSE(event) << line;
     EXPECT_EQ(event.error().code, Code::kDataLoss) << line;
   }
+}
+
+TEST(Watch, RefusesAnEventWithTwoObjects) {
+  const std::string object = R"("object":{"metadata":{"name":"a","resourceVersion":"1"}})";
+  EXPECT_TRUE(Event(R"({"type":"ADDED",)" + object + "}"));
+  EXPECT_FALSE(Event(R"({"type":"ADDED",)" + object + "," + object + "}"));
+  EXPECT_FALSE(Event("{" + object + "," + object + R"(,"type":"ADDED"})"));
 }
 
 TEST(Refusal, SaysWhatTheServerSaid) {
