@@ -4,6 +4,7 @@
 #include "memory/live.h"
 #include "memory/own_usage.h"
 #include "memory/pools.h"
+#include "memory/primary.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -94,10 +95,7 @@ void EndPrimary(CUdevice device) {
 }
 
 CUresult ReleasePrimary(CUdevice device, CUresult (*release)(CUdevice)) {
-  const PrimaryTurn turn(device);
-  const CUresult result = release(device);
-  if (result == CUDA_SUCCESS && Fenced() && !PrimaryIsActive(device)) EndPrimary(device);
-  return result;
+  return MayEndPrimary(device, [&] { return release(device); });
 }
 
 CUresult ResetPrimary(CUdevice device, CUresult (*reset)(CUdevice)) {
@@ -107,7 +105,33 @@ CUresult ResetPrimary(CUdevice device, CUresult (*reset)(CUdevice)) {
   return result;
 }
 
+// -1 where the driver does not say.
+CUdevice DeviceOf(CUgreenCtx green) {
+  CUcontext context = nullptr;
+  CUdevice device = -1;
+  if (real::cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return -1;
+  if (real::cuCtxGetDevice_v2(&device, context) == CUDA_SUCCESS) return device;
+  return ContextRecord(context) != 0 ? PlaceOf(context).device : -1;
+}
+
 }  // namespace
+
+PrimaryHeld::PrimaryHeld(CUdevice device) : device_(device) {
+  CUcontext context = nullptr;
+  result_ = ::cuDevicePrimaryCtxRetain(&context, device);
+}
+PrimaryHeld::~PrimaryHeld() {
+  if (result_ == CUDA_SUCCESS) ::cuDevicePrimaryCtxRelease_v2(device_);
+}
+
+CUresult WithPrimaryEnd(CUdevice device, CUresult (*call)(const void* of), const void* of) {
+  const PrimaryTurn turn(device);
+  const bool active = Fenced() && PrimaryIsActive(device);
+  const CUresult result = call(of);
+  if (active && result == CUDA_SUCCESS && !PrimaryIsActive(device)) EndPrimary(device);
+  return result;
+}
+
 }  // namespace tessera::fence
 
 using namespace tessera::fence;
@@ -192,12 +216,15 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return ResetPrimary(device, real::cuDevicePrimaryCtxReset_v2);
 }
 
-// A green context is a partition of the primary one: what it adds is small and only the driver
-// knows it.
+// A green context is a partition of the primary one, which it makes and keeps: what it adds to that
+// is small and only the driver knows it.
 CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description,
                                   CUdevice device, unsigned int flags) {
-  if (!Fenced()) return real::cuGreenCtxCreate(context, description, device, flags);
+  if (!Fenced() || CardOfDevice(device) == kUnknownCard)
+    return real::cuGreenCtxCreate(context, description, device, flags);
   if (CardOfDevice(device) == kForeignCard) return Refuse(kForeignCard, 0);
+  const PrimaryHeld primary(device);
+  if (primary.result() != CUDA_SUCCESS) return primary.result();
   const Place place = CurrentPlace();
   const Measurement measurement(place.device == device ? place : Place(), kMostOfGreenContext);
   return real::cuGreenCtxCreate(context, description, device, flags);
@@ -207,7 +234,9 @@ CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx context) {
   const Place place = CurrentPlace();
   const Measurement measurement(place, kMostOfGreenContext);
   BeforeGivingBack(place.card);
-  return real::cuGreenCtxDestroy(context);
+  const CUdevice device = DeviceOf(context);
+  if (device < 0) return real::cuGreenCtxDestroy(context);
+  return MayEndPrimary(device, [&] { return real::cuGreenCtxDestroy(context); });
 }
 
 // Stack, printf buffer and device heap: the driver takes them at once or with the next launch.

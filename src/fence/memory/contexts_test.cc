@@ -49,6 +49,49 @@ TEST_F(Memory, PrimaryContextsAreCountedByTheDriversReferences) {
   OnCard(0);
 }
 
+TEST_F(Memory, AGreenContextIsChargedForThePrimaryOneThatItMakes) {
+  for (const int current : {-1, 0, 1}) {
+    if (current < 0) real::cuCtxSetCurrent(nullptr);
+    if (current >= 0) OnCard(current);
+    CUgreenCtx green = nullptr;
+    ASSERT_EQ(cuGreenCtxCreate(&green, nullptr, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(LedgerBytes(0), base_ + kContextBytes) << current;
+    Same();
+    ASSERT_EQ(cuGreenCtxDestroy(green), CUDA_SUCCESS);
+    EXPECT_EQ(LedgerBytes(0), base_) << current;
+    testing::FailNext(CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    EXPECT_EQ(cuGreenCtxCreate(&green, nullptr, 0, 0), CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    EXPECT_EQ(LedgerBytes(0), base_) << current;
+    Same();
+  }
+  SetLimit(0, base_ + kContextBytes - 1);
+  CUgreenCtx refused = nullptr;
+  EXPECT_EQ(cuGreenCtxCreate(&refused, nullptr, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(refused, nullptr);
+  Same();
+  OnCard(0);
+}
+
+TEST_F(Memory, ManagedVariablesWithoutAContextAreChargedForThePrimaryOneThatTheyMake) {
+  real::cuCtxSetCurrent(nullptr);
+  CUlibrary library = nullptr;
+  CUdeviceptr pointer = 0;
+  std::size_t bytes = 0;
+  ASSERT_EQ(cuLibraryLoadData(&library, "image", nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  SetLimit(0, base_ + kContextBytes - 1);
+  EXPECT_EQ(cuLibraryGetManaged(&pointer, &bytes, library, "m"), CUDA_ERROR_OUT_OF_MEMORY);
+  Same();
+  SetLimit(0, base_ + kContextBytes);
+  ASSERT_EQ(cuLibraryGetManaged(&pointer, &bytes, library, "m"), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_ + kContextBytes);
+  Same();
+  ASSERT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+  EXPECT_EQ(LedgerBytes(0), base_);
+  Same();
+  OnCard(0);
+}
+
 TEST_F(Memory, AContextThatDoesNotFitIsRefused) {
   SetLimit(0, base_ + kContextBytes - 1);
   CUcontext third = nullptr;

@@ -3,6 +3,7 @@
 #include "compute/gate.h"
 #include "memory/code.h"
 #include "memory/libraries.h"
+#include "memory/primary.h"
 #include "os/os.h"
 
 namespace tessera::fence {
@@ -80,7 +81,7 @@ CUresult UnloadLibrary(CUlibrary library) {
   Measurement measurement(place, MostOff(bytes));
   for (unsigned i = 0; i < taken.count; ++i)
     BeforeGivingBack(static_cast<int>(taken.parts[i].charge.card));
-  const CUresult result = real::cuLibraryUnload(library);
+  const CUresult result = MayEndPrimary(0, [&] { return real::cuLibraryUnload(library); });
   if (result != CUDA_SUCCESS) {
     PutBackLibrary(library, taken);
     return result;
@@ -182,10 +183,17 @@ CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr* pointer, size_t* bytes, CUlibra
   return AfterLoading(library,
                       [&] { return real::cuLibraryGetGlobal(pointer, bytes, library, name); });
 }
+// Without a context, as the runtime asks before it has one, the variables come into the primary
+// context of the first device, which the library keeps until it is unloaded.
 CUresult CUDAAPI cuLibraryGetManaged(CUdeviceptr* pointer, size_t* bytes, CUlibrary library,
                                      const char* name) {
-  return AfterLoading(library,
-                      [&] { return real::cuLibraryGetManaged(pointer, bytes, library, name); });
+  const auto ask = [&] { return real::cuLibraryGetManaged(pointer, bytes, library, name); };
+  CUcontext current = nullptr;
+  if (!Fenced() || (real::cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr))
+    return AfterLoading(library, ask);
+  if (CardOfDevice(0) == kUnknownCard) return ask();
+  const PrimaryHeld primary(0);
+  return primary.result() != CUDA_SUCCESS ? primary.result() : ask();
 }
 CUresult CUDAAPI cuLibraryGetUnifiedFunction(void** function, CUlibrary library,
                                              const char* symbol) {

@@ -77,8 +77,7 @@ const std::vector<Excuse>& Excuses() {
       {"cuCtxSetLimit",
        "changes what the context takes later, measured then: src/fence/memory context tests"},
       {"cuGreenCtxCreate",
-       "the simulated driver has no green contexts: src/fence/memory context tests with the fake "
-       "driver"},
+       "makes a primary context: src/fence/memory context tests with the fake driver"},
       {"cuGreenCtxDestroy", "as cuGreenCtxCreate"},
       {"cuLibraryGetModule",
        "loads a library where it was not yet: the rows of cuLibraryLoad* use it"},

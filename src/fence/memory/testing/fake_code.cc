@@ -40,9 +40,19 @@ CUresult LibraryModule(CUmodule* module, CUlibrary handle) {
   *module = loaded;
   return CUDA_SUCCESS;
 }
+// Without a context they live in the first primary one, which the library keeps.
+CUresult LibraryManaged(CUdeviceptr*, std::size_t*, CUlibrary handle, const char*) {
+  Lock lock(D().mutex);
+  auto* library = reinterpret_cast<LibraryObject*>(handle);
+  CUcontext context = nullptr;
+  if (t_current != nullptr || std::exchange(library->keeps_primary, true)) return CUDA_SUCCESS;
+  return real::cuDevicePrimaryCtxRetain(&context, 0);
+}
 CUresult UnloadLibrary(CUlibrary handle) {
   Lock lock(D().mutex);
   auto* library = reinterpret_cast<LibraryObject*>(handle);
+  if (D().libraries.count(library) != 0 && library->keeps_primary)
+    real::cuDevicePrimaryCtxRelease_v2(0);
   if (D().libraries.erase(library) == 0) return CUDA_ERROR_INVALID_HANDLE;
   for (const auto& [context, module] : library->modules) UnloadModule(module);
   delete library;
@@ -98,6 +108,7 @@ void PlaceCode() {
   real::cuLibraryGetModule = LibraryModule;
   real::cuLibraryUnload = UnloadLibrary;
   real::cuLibraryGetKernel = LibraryKernel;
+  real::cuLibraryGetManaged = LibraryManaged;
   real::cuLibraryGetKernelCount = KernelCount;
   real::cuLibraryEnumerateKernels = Kernels;
   real::cuKernelGetLibrary = LibraryOfKernel;

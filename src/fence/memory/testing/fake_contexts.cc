@@ -109,6 +109,23 @@ CUresult ReleaseRetained(CUdevice device) {
   if (--D().primary_references[device] == 0) EndContext(D().primary[device]);
   return CUDA_SUCCESS;
 }
+// A green context is a reference to the primary one; its handle is the number of its card.
+CUresult CreateGreen(CUgreenCtx* green, CUdevResourceDesc, CUdevice device, unsigned) {
+  Lock lock(D().mutex);
+  CUcontext context = nullptr;
+  if (const CUresult r = Failing(); r != CUDA_SUCCESS) return r;
+  *green = reinterpret_cast<CUgreenCtx>(static_cast<std::uint64_t>(device) + 1);
+  return Retain(&context, device);
+}
+CUdevice DeviceOf(CUgreenCtx green) {
+  return static_cast<CUdevice>(reinterpret_cast<std::uint64_t>(green) - 1);
+}
+CUresult DestroyGreen(CUgreenCtx green) { return ReleaseRetained(DeviceOf(green)); }
+CUresult FromGreen(CUcontext* context, CUgreenCtx green) {
+  Lock lock(D().mutex);
+  *context = reinterpret_cast<CUcontext>(D().primary[DeviceOf(green)]);
+  return CUDA_SUCCESS;
+}
 CUresult GetState(CUdevice device, unsigned* flags, int* active) {
   Lock lock(D().mutex);
   *flags = 0;
@@ -174,6 +191,9 @@ void PlaceContexts() {
   real::cuDevicePrimaryCtxRetain = Watched<Call::kRetain, Retain>;
   real::cuDevicePrimaryCtxRelease_v2 = Watched<Call::kRelease, ReleaseRetained>;
   real::cuDevicePrimaryCtxGetState = GetState;
+  real::cuGreenCtxCreate = CreateGreen;
+  real::cuGreenCtxDestroy = DestroyGreen;
+  real::cuCtxFromGreenCtx = FromGreen;
   real::cuMemGetInfo_v2 = GetInfo;
   real::cuDeviceTotalMem_v2 = TotalMem;
   real::cuCtxAttach = Attach;

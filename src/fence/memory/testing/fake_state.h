@@ -79,6 +79,7 @@ struct Array {
 // Its kernel's handle is its own, one higher.
 struct LibraryObject {
   std::map<Context*, CUmodule> modules;
+  bool keeps_primary = false;
 };
 
 struct Driver {
