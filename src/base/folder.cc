@@ -72,6 +72,12 @@ bool Folder::HasSub(const std::string& name) const {
   return fd.valid();
 }
 
+std::optional<uid_t> Folder::OwnerOf(const std::string& name) const {
+  struct stat info{};
+  if (fstatat(fd_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  return info.st_uid;
+}
+
 Result<std::vector<std::string>> Folder::List() const {
   // Of its own: a duplicate would share the position.
   Fd own(openat(fd_.get(), ".", kFolderFlags));

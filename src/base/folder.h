@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,8 @@ class Folder {
 
   Result<Folder> Sub(const std::string& name) const;
   bool HasSub(const std::string& name) const;
+  // Of an entry, whatever it is; none: it is not there.
+  std::optional<uid_t> OwnerOf(const std::string& name) const;
 
   Result<std::vector<std::string>> List() const;  // sorted, without . and ..
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -21,7 +22,10 @@
 namespace tessera::node {
 namespace {
 
-constexpr std::size_t kMostSlices = 4096;  // more directories than that are somebody's mistake
+// More directories of one user than that are a mistake or meant to be in the way: the rest is not
+// looked at. By user, so that nobody keeps others from being seen.
+constexpr std::size_t kMostSlices = 1024;
+constexpr std::size_t kMostBroken = 8;  // of one user, told one by one
 
 std::string SlicesOf(const StateRoot& root) { return root.path + "/slices"; }
 
@@ -69,6 +73,27 @@ Result<std::string> ChooseName(const Inventory& inventory, const NewSlice& wante
   return name;
 }
 
+// The entries of one user among the slices.
+struct OfUser {
+  std::size_t entries = 0, broken = 0;
+};
+
+// What Read leaves out of them.
+std::vector<Error> NotTold(uid_t uid, const OfUser& user) {
+  std::vector<Error> left;
+  const std::string who = " of user " + std::to_string(uid);
+  if (user.broken > kMostBroken) {
+    left.push_back({Code::kDataLoss, std::to_string(user.broken - kMostBroken) + " more entries" +
+                                         who + " cannot be read"});
+  }
+  if (user.entries > kMostSlices) {
+    left.push_back({Code::kResourceExhausted, std::to_string(user.entries) + " entries" + who +
+                                                  ", of which " + std::to_string(kMostSlices) +
+                                                  " are looked at"});
+  }
+  return left;
+}
+
 // A disk without room is no card without room.
 tl::unexpected<Error> Unwritten(const Error& error) {
   const Code code = error.code == Code::kResourceExhausted ? Code::kUnavailable : error.code;
@@ -114,25 +139,29 @@ Result<Inventory> Store::Read() const {
     const bool gone = names.error().code == Code::kNotFound;
     return Fail(gone ? Code::kNotFound : Code::kUnavailable, names.error().message);
   }
-  if (names->size() > kMostSlices) {
-    return Fail(Code::kUnavailable,
-                SlicesOf(root_) + ": more than " + std::to_string(kMostSlices) + " entries");
-  }
   Inventory inventory;
   LivenessProbe probe;
+  std::map<uid_t, OfUser> users;
   for (const std::string& name : *names) {
     if (name[0] == '.') continue;
-    std::string directory = SlicesOf(root_) + "/" + name;
+    const std::optional<uid_t> owner = slices->OwnerOf(name);
+    if (!owner) continue;  // reaped since the listing
+    OfUser& user = users[*owner];
+    if (++user.entries > kMostSlices) continue;
     Result<SliceRecord> record = ReadSlice(*slices, name);
     if (!record) {
       // Reaped between the listing and here, or never whole.
-      if (slices->HasSub(name) || record.error().code != Code::kNotFound) {
-        inventory.broken.push_back({directory, record.error()});
-      }
+      if (!slices->HasSub(name) && record.error().code == Code::kNotFound) continue;
+      if (++user.broken <= kMostBroken)
+        inventory.broken.push_back({SlicesOf(root_) + "/" + name, record.error()});
       continue;
     }
     record->live = probe.Lives(*record);
     (record->live ? inventory.live : inventory.dead).push_back(std::move(*record));
+  }
+  for (const auto& [uid, user] : users) {
+    for (Error& error : NotTold(uid, user))
+      inventory.broken.push_back({SlicesOf(root_), std::move(error)});
   }
   std::stable_sort(
       inventory.live.begin(), inventory.live.end(), [](const SliceRecord& a, const SliceRecord& b) {
@@ -258,7 +287,7 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
   }
   Result<Inventory> inventory = Read();
   if (!inventory) return Fail(inventory.error());
-  if (Status whole = NothingBroken(*inventory); !whole) return Fail(whole.error());
+  const Status whole = NothingBroken(*inventory);
 
   Changed changed{*found, *found, {}};
   model::Slice& after = changed.after.slice;
@@ -278,6 +307,7 @@ Result<Changed> Store::SetLimits(const model::Node& node, const std::string& nam
         placement::Resize(node, PromisesOf(*inventory), found->slice, card.uuid, memory, cores);
     // Giving back is always allowed, whatever others were promised meanwhile.
     bool shrinks = memory <= card.memory_bytes && cores <= card.cores && memory > 0 && cores > 0;
+    if (!whole && (memory > card.memory_bytes || cores > card.cores)) return Fail(whole.error());
     if (!verdict.fits && !(shrinks && verdict.index >= 0)) {
       return Fail(memory > verdict.total_bytes && verdict.total_bytes > 0
                       ? Code::kInvalidArgument
