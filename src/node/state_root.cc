@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "base/files.h"
 #include "base/plain_text.h"
@@ -54,11 +55,34 @@ bool IsOwnAndClosed(const std::string& path) {
          (info.st_mode & 022) == 0;
 }
 
-std::string UserFolder() {
+// Where a user's own promises may be, best first: below a folder that only the user writes, else
+// one of a few names in /tmp, for who makes one first has it.
+std::vector<std::string> UserFolders() {
+  constexpr int kNames = 16;
+  const std::string user = std::to_string(geteuid());
+  std::vector<std::string> folders;
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/' && IsOwnAndClosed(runtime))
-    return std::string(runtime) + "/tessera";
-  return "/tmp/tessera-" + std::to_string(geteuid());
+  for (const std::string& parent :
+       {std::string(runtime != nullptr ? runtime : ""), "/run/user/" + user}) {
+    if (parent.starts_with('/') && IsOwnAndClosed(parent)) folders.push_back(parent + "/tessera");
+  }
+  for (int i = 1; i <= kNames; ++i)
+    folders.push_back("/tmp/tessera-" + user + (i > 1 ? "." + std::to_string(i) : ""));
+  return folders;
+}
+
+// One that holds promises already, else the first that nobody else has; empty when all are taken.
+std::string UserFolder() {
+  const std::vector<std::string> folders = UserFolders();
+  for (const std::string& folder : folders) {
+    if (IsOwnAndClosed(folder) && base::IsDirectory(SlicesOf(folder))) return folder;
+  }
+  for (const std::string& folder : folders) {
+    struct stat info{};
+    if (IsOwnAndClosed(folder) || (lstat(folder.c_str(), &info) != 0 && errno == ENOENT))
+      return folder;
+  }
+  return "";
 }
 
 // The directory somebody named, and how; empty when nobody did.
@@ -104,6 +128,11 @@ Result<StateRoot> FindStateRoot(const std::string& flag) {
   if (why.empty()) return StateRoot{shared, true, ""};
 
   const std::string own = UserFolder();
+  if (own.empty()) {
+    return Fail(Code::kUnavailable, "no state directory: " + why + ", and " + UserFolders().back() +
+                                        " and all others of that name belong to somebody else; "
+                                        "name one with --state DIR");
+  }
   if (Status own_made = Make(own, kPrivateMode); !own_made) {
     return Fail(Code::kUnavailable, "no state directory: " + why + ", and " +
                                         own_made.error().message + "; name one with --state DIR");
@@ -137,7 +166,7 @@ Result<StateRoot> FindStateRootToRead(const std::string& flag) {
   const std::string shared = contract::kHostStateDir;
   const std::string own = UserFolder();
   if (base::IsDirectory(SlicesOf(shared))) return StateRoot{shared, true, ""};
-  if (IsOwnAndClosed(own) && base::IsDirectory(SlicesOf(own))) return StateRoot{own, false, ""};
+  if (!own.empty() && base::IsDirectory(SlicesOf(own))) return StateRoot{own, false, ""};
   return Fail(Code::kNotFound,
               "nothing is promised on this machine: there is no slice yet (state directory " +
                   shared + ")");

@@ -1,5 +1,6 @@
 """Another user of the machine puts things where Tessera looks: in the directories that every user may write."""
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -85,6 +86,22 @@ class Stranger(Case):
         self.on.by(STRANGER, "sh", "-c", f"cp {copy}/policy {copy}/ledger /run/tessera; chmod 666 /run/tessera/*r")
         self.assertEqual(self.start("2g", 3000), (0, 0, ""), "the limit is the user's own")
         self.assertEqual(self.start("2g", 1000), (0, 1000, ""))
+
+    def test_the_names_in_tmp_that_a_user_would_take_are_taken(self):
+        self.on.by(0, "rm", "-rf", "/run/tessera")
+        folder = f"/tmp/tessera-{OWNER}"
+        self.assertFalse(os.path.exists(folder), "left by somebody")
+        self.addCleanup(shutil.rmtree, folder + ".2", ignore_errors=True)
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.on.by(STRANGER, "mkdir", "-m", "777", folder)
+        self.on.environment.pop("XDG_RUNTIME_DIR", None)
+        done = self.on.cli("run", "--mem", "100", "--name", "mine", "--", "true")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(f"promises are kept in {folder}.2, not shared", done.stderr)
+        # Once it is free, all go on where the promises are.
+        os.rmdir(folder)
+        self.assertIn(folder + ".2,", self.on.cli("run", "--mem", "100", "--", "true").stderr)
+        self.assertEqual(self.on.json("ps")["state"]["path"], folder + ".2")
 
 
 main()

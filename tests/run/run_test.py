@@ -255,14 +255,26 @@ class Users(Case):
     def test_somebody_elses_folder_is_not_used(self):
         self.env.pop("TESSERA_STATE")
         own = f"/tmp/tessera-{self.UID}"
-        os.mkdir(own, 0o777)
-        self.addCleanup(shutil.rmtree, own, True)
+        names = [own] + [f"{own}.{i}" for i in range(2, 17)]
         setpriv = ["setpriv", "--reuid", str(self.UID), "--regid", str(self.UID), "--clear-groups"]
-        result = self.call(["unshare", "-m", "--propagation", "private", "sh", "-ec", 'mount -t tmpfs -o mode=755 t /run; exec "$@"', "sh",
-                            *setpriv, *self.words("true")])
+
+        def run():
+            return self.call(["unshare", "-m", "--propagation", "private", "sh", "-ec", 'mount -t tmpfs -o mode=755 t /run; exec "$@"', "sh",
+                              *setpriv, *self.words("true")])
+
+        for name in names:
+            self.addCleanup(shutil.rmtree, name, True)
+        os.mkdir(own, 0o777)
+        self.assertIn(f"{own}.2, not shared", self.ok(run()).stderr)
+        shutil.rmtree(own + ".2")
+        for name in names[1:]:
+            os.mkdir(name, 0o777)
+        result = run()
         self.assertEqual(result.returncode, 125)
         self.assertEqual(result.stderr.count("\n"), 1)
-        self.assertEqual(os.listdir(own), [])
+        self.assertIn(f"{names[-1]} and all others of that name belong to somebody else; name one with --state DIR", result.stderr)
+        for name in names:
+            self.assertEqual(os.listdir(name), [])
 
     def without_namespaces(self, words):
         # The kernel makes no user namespace for who is in a chroot.

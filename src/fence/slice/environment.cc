@@ -121,8 +121,8 @@ bool ReadChoices(Slice& slice) {
   return true;
 }
 
-// Name of the ledger file: what is shared by processes with the same limits of the same user.
-void DefaultPath(char* path, std::size_t bytes) {
+// What names the ledger file: shared by processes with the same limits of the same user.
+std::uint64_t HashOfLimits() {
   std::uint64_t hash = 1469598103934665603u;  // FNV-1a over the limits
   for (const contract::PolicyCard& card : g_policy.cards) {
     for (const std::uint64_t word : {card.limit_bytes, std::uint64_t{card.compute_percent}}) {
@@ -130,7 +130,34 @@ void DefaultPath(char* path, std::size_t bytes) {
         hash = (hash ^ (word >> shift & 255)) * 1099511628211u;
     }
   }
-  (Text(path, bytes) << "/tmp/.tessera-ledger-" << os::UserId() << "-").Hex(hash);
+  return hash;
+}
+
+// Where the ledger may be, best first. The names in /tmp are known beforehand, and who makes one
+// first has it: there are several.
+constexpr std::uint64_t kPlaces = 17;
+
+void PlaceOfLedger(std::uint64_t place, std::uint64_t hash, char* path, std::size_t bytes) {
+  Text text(path, bytes);
+  if (place == 0) {
+    (text << "/run/user/" << os::UserId() << "/tessera-ledger-").Hex(hash);
+    return;
+  }
+  (text << "/tmp/.tessera-ledger-" << os::UserId() << "-").Hex(hash);
+  if (place > 1) text << "." << place;
+}
+
+// A folder of the user's own, where nobody else puts anything.
+bool HasUserFolder() {
+  char path[64];
+  Text(path, sizeof path) << "/run/user/" << os::UserId();
+  const int folder = os::OpenFolder(path);
+  if (folder < 0) return false;
+  os::FileFacts facts;
+  const bool own =
+      os::Describe(folder, &facts) && facts.owner == os::UserId() && (facts.mode & 022) == 0;
+  os::Close(folder);
+  return own;
 }
 
 // Opens the ledger at `path`, or makes it under another name first so that nobody ever sees a
@@ -160,9 +187,11 @@ int OpenOrCreate(const char* path) {
   return -EAGAIN;
 }
 
+enum class Missing { kFail, kCreate };
+
 // 0, or a negative errno.
-int MapLedger(const char* path, Slice& slice) {
-  const int file = OpenOrCreate(path);
+int MapLedger(const char* path, Missing missing, Slice& slice) {
+  const int file = missing == Missing::kCreate ? OpenOrCreate(path) : os::OpenNoFollow(path);
   if (file < 0) return file;
   os::FileFacts facts;
   int result = 0;
@@ -184,6 +213,24 @@ int MapLedger(const char* path, Slice& slice) {
   RememberLedger(slice, path, file);
   os::Close(file);
   return result;
+}
+
+// One that stands comes before a better place, so that all processes meet: the one in the way may
+// have gone meanwhile. 0, or the negative errno of the first name in /tmp, which is left in `path`.
+int MapSharedLedger(char* path, std::size_t bytes, Slice& slice) {
+  const std::uint64_t hash = HashOfLimits();
+  int refusal = -ENOENT;
+  for (const Missing missing : {Missing::kFail, Missing::kCreate}) {
+    for (std::uint64_t place = HasUserFolder() ? 0 : 1; place < kPlaces; ++place) {
+      PlaceOfLedger(place, hash, path, bytes);
+      const int result = MapLedger(path, missing, slice);
+      // What is this user's and damaged is not left for another: its processes may have it mapped.
+      if (result == 0 || result == -EINVAL || result == -ENOMEM) return result;
+      if (place == 1) refusal = result;
+    }
+  }
+  PlaceOfLedger(1, hash, path, bytes);
+  return refusal;
 }
 
 }  // namespace
@@ -239,18 +286,16 @@ Mode AttachEnvironment(Slice& slice) {
     // It names where processes share their figures, not a limit: where this user cannot have a file
     // there, all of the user's processes meet elsewhere.
     (Text(path, sizeof path) << value << ".tessera-") << os::UserId();
-    result = MapLedger(path, slice);
+    result = MapLedger(path, Missing::kCreate, slice);
   }
-  if (result != 0) {
-    DefaultPath(path, sizeof path);
-    result = MapLedger(path, slice);
-  }
+  if (result != 0) result = MapSharedLedger(path, sizeof path, slice);
   if (result == 0) {
     slice.from_environment = true;
     return Mode::kFenced;
   }
   Text(slice.problem, sizeof slice.problem)
-      << std::string_view(path) << ": no ledger can be had there (errno "
+      << std::string_view(path) << ", and " << kPlaces - 2
+      << " more of that name: no ledger can be had there (errno "
       << static_cast<std::uint64_t>(-result)
       << "), legal is a file of this user that nobody else may write";
   return Mode::kRefused;

@@ -139,6 +139,25 @@ TEST_F(Environment, AFileThatOthersMayWriteIsNotUsed) {
   EXPECT_EQ(s.st_blocks, 0);
 }
 
+TEST_F(Environment, NamesThatOthersTookAreLeftToThemAndAllProcessesMeet) {
+  Set("CUDA_DEVICE_MEMORY_LIMIT", "126m");
+  Set("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/proc/nothing/x");
+  ASSERT_EQ(Attach(), Mode::kFenced) << slice_.problem;
+  std::string taken = slice_.ledger_path;
+  if (taken.starts_with("/run/user/")) GTEST_SKIP() << "has a folder of its own";
+  unlink(taken.c_str());
+  // Not of this user, or not a file: what a stranger may have put there.
+  ASSERT_EQ(mkdir(taken.c_str(), 0700), 0);
+  ASSERT_EQ(symlink("/dev/null", (taken + ".2").c_str()), 0);
+  ASSERT_EQ(Attach(), Mode::kFenced) << slice_.problem;
+  EXPECT_EQ(std::string(slice_.ledger_path), taken + ".3");
+  contract::Store(slice_.ledger.Card(0).denied_count, std::uint64_t{7});
+  rmdir(taken.c_str());
+  unlink((taken + ".2").c_str());
+  ASSERT_EQ(Attach(), Mode::kFenced) << slice_.problem;
+  EXPECT_EQ(contract::Load(slice_.ledger.Card(0).denied_count), 7u) << "though a better is free";
+}
+
 TEST_F(Environment, ASymbolicLinkIsNotFollowed) {
   Set("CUDA_DEVICE_MEMORY_LIMIT", "124m");
   const std::string victim = directory_ + "/victim";
