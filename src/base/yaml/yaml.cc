@@ -1,5 +1,6 @@
 #include "base/yaml/yaml.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -8,12 +9,13 @@
 namespace tessera::base {
 namespace {
 
-Status Check(const YAML::Node& node, int depth, int& left) {
+// `first_line`: where the document begins in the text, for errors.
+Status Check(const YAML::Node& node, int depth, int first_line, int& left) {
   if (--left < 0) return Fail(Code::kInvalidArgument, "YAML of more than 100,000 nodes");
   if (depth > kMaxYamlDepth) return Fail(Code::kInvalidArgument, "YAML nested more than 64 deep");
   if (node.IsSequence()) {
     for (const YAML::Node& child : node) {
-      if (Status ok = Check(child, depth + 1, left); !ok) return ok;
+      if (Status ok = Check(child, depth + 1, first_line, left); !ok) return ok;
     }
   } else if (node.IsMap()) {
     std::set<std::string> keys;
@@ -22,11 +24,11 @@ Status Check(const YAML::Node& node, int depth, int& left) {
       const YAML::Node& value = pair.second;
       if (!key.IsScalar()) return Fail(Code::kInvalidArgument, "YAML key that is no plain text");
       if (!keys.insert(key.Scalar()).second) {
-        return Fail(Code::kInvalidArgument, "key '" + base::Shown(key.Scalar()) +
-                                                "' stands twice (line " +
-                                                std::to_string(key.Mark().line + 1) + ")");
+        return Fail(Code::kInvalidArgument,
+                    "key '" + base::Shown(key.Scalar()) + "' stands twice (line " +
+                        std::to_string(first_line + key.Mark().line + 1) + ")");
       }
-      if (Status ok = Check(value, depth + 1, left); !ok) return ok;
+      if (Status ok = Check(value, depth + 1, first_line, left); !ok) return ok;
     }
   }
   return {};
@@ -47,26 +49,34 @@ bool NestsTooDeep(std::string_view text) {
 }
 
 // Document by document: yaml-cpp's own LoadAll finds ever another empty one where a token stands
-// that begins none. Empty lines in front keep the line numbers of errors.
-std::vector<YAML::Node> LoadDocuments(std::string_view text) {
-  std::vector<YAML::Node> documents;
-  std::string document;
-  std::size_t lines = 0;
-  auto load = [&] {
-    if (YAML::Node node = YAML::Load(document); !node.IsNull()) documents.push_back(node);
-    document.assign(lines, '\n');
-  };
-  while (!text.empty()) {
-    std::string_view line =
-        text.substr(0, text.find('\n') == text.npos ? text.npos : text.find('\n') + 1);
+// that begins none.
+Result<YAML::Node> LoadDocument(const std::string& text, int first_line, int& left) {
+  try {
+    YAML::Node node = YAML::Load(text);
+    if (Status ok = Check(node, 0, first_line, left); !ok) return Fail(ok.error());
+    return node;
+  } catch (const YAML::Exception& e) {
+    return Fail(Code::kInvalidArgument,
+                "YAML, line " + std::to_string(first_line + e.mark.line + 1) + ": " + e.msg);
+  }
+}
+
+struct DocumentText {
+  int first_line = 0;
+  std::string text;
+};
+
+// Cut at the lines "---".
+std::vector<DocumentText> Documents(std::string_view text) {
+  std::vector<DocumentText> documents(1);
+  for (int line_number = 0; !text.empty(); ++line_number) {
+    const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
     text.remove_prefix(line.size());
     if (line.starts_with("---") &&
         (line.size() == 3 || std::string_view(" \t\r\n").find(line[3]) != line.npos))
-      load();
-    document += line;
-    ++lines;
+      documents.push_back({line_number, ""});
+    documents.back().text += line;
   }
-  load();
   return documents;
 }
 
@@ -76,17 +86,17 @@ Result<std::vector<YAML::Node>> LoadYaml(std::string_view text) {
   if (!IsPlainText(text) || NestsTooDeep(text)) {
     return Fail(Code::kInvalidArgument, "not a YAML text");
   }
-  try {
-    std::vector<YAML::Node> documents = LoadDocuments(text);
-    int left = kMaxYamlNodes;
-    for (const YAML::Node& document : documents) {
-      if (Status ok = Check(document, 0, left); !ok) return Fail(ok.error());
-    }
-    return documents;
-  } catch (const YAML::Exception& e) {
-    return Fail(Code::kInvalidArgument,
-                "YAML, line " + std::to_string(e.mark.line + 1) + ": " + e.msg);
+  const std::vector<DocumentText> documents = Documents(text);
+  if (documents.size() > kMaxYamlDocuments)
+    return Fail(Code::kInvalidArgument, "YAML of more than 1,000 documents");
+  std::vector<YAML::Node> nodes;
+  int left = kMaxYamlNodes;
+  for (const DocumentText& document : documents) {
+    Result<YAML::Node> node = LoadDocument(document.text, document.first_line, left);
+    if (!node) return Fail(node.error());
+    if (!node->IsNull()) nodes.push_back(*node);
   }
+  return nodes;
 }
 
 }  // namespace tessera::base

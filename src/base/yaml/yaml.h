@@ -12,10 +12,11 @@
 namespace tessera::base {
 
 // All documents of `text`. kInvalidArgument for broken text, a key that stands twice in one map,
-// keys that are no plain text, and for documents of more than kMaxYamlNodes nodes or kMaxYamlDepth
-// levels (aliases counted each time they are used).
+// keys that are no plain text, more than kMaxYamlDocuments documents, and for documents of more
+// than kMaxYamlNodes nodes or kMaxYamlDepth levels (aliases counted each time they are used).
 Result<std::vector<YAML::Node>> LoadYaml(std::string_view text);
 
+inline constexpr std::size_t kMaxYamlDocuments = 1'000;
 inline constexpr int kMaxYamlNodes = 100'000;
 inline constexpr int kMaxYamlDepth = 64;
 
