@@ -2,10 +2,13 @@
 // is still to be done (memory/libraries.h). The thunks jump here with the program's arguments.
 #include "compute/gate.h"
 #include "memory/libraries.h"
+#include "memory/private_copy.h"
 #include "real.h"
 
 namespace tessera::fence {
 namespace {
+
+constexpr unsigned kMostDevices = 64;  // of a machine, and so of a launch on several
 
 template <typename Launch>
 CUresult Held(CUfunction function, CUstream stream, Launch&& launch) {
@@ -15,6 +18,15 @@ CUresult Held(CUfunction function, CUstream stream, Launch&& launch) {
       return loaded;
   }
   return launch();
+}
+
+CUresult HeldEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra,
+                decltype(real::cuLaunchKernelEx) launch) {
+  if (config == nullptr)
+    return Held(function, nullptr, [&] { return launch(config, function, parameters, extra); });
+  const PrivateCopy own(config);
+  return Held(function, own->hStream,
+              [&] { return launch(own.get(), function, parameters, extra); });
 }
 
 }  // namespace
@@ -50,23 +62,26 @@ CUresult tessera_held_cuLaunchCooperativeKernel_ptsz(KERNEL_ARGUMENTS) {
 
 CUresult tessera_held_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                                        void** parameters, void** extra) {
-  return Held(function, config == nullptr ? nullptr : config->hStream,
-              [&] { return real::cuLaunchKernelEx(config, function, parameters, extra); });
+  return HeldEx(config, function, parameters, extra, real::cuLaunchKernelEx);
 }
 CUresult tessera_held_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
                                             void** parameters, void** extra) {
-  return Held(function, config == nullptr ? nullptr : config->hStream,
-              [&] { return real::cuLaunchKernelEx_ptsz(config, function, parameters, extra); });
+  return HeldEx(config, function, parameters, extra, real::cuLaunchKernelEx_ptsz);
 }
 CUresult tessera_held_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches,
                                                            unsigned count, unsigned flags) {
-  for (unsigned i = 0; launches != nullptr && LaunchesAreWatched() && i < count; ++i) {
-    if (const CUresult loaded = LoadForLaunch(launches[i].function, launches[i].hStream);
-        loaded != CUDA_SUCCESS)
-      return loaded;
+  CUDA_LAUNCH_PARAMS own[kMostDevices];
+  tessera_wait_at_gate();
+  if (LaunchesAreWatched() && launches != nullptr) {
+    if (count > kMostDevices) return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; ++i) {
+      own[i] = *PrivateCopy(&launches[i]);
+      const CUresult loaded = LoadForLaunch(own[i].function, own[i].hStream);
+      if (loaded != CUDA_SUCCESS) return loaded;
+    }
+    launches = own;
   }
-  return Held(nullptr, nullptr,
-              [&] { return real::cuLaunchCooperativeKernelMultiDevice(launches, count, flags); });
+  return real::cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
 }
 CUresult tessera_held_cuLaunch(CUfunction function) {
   return Held(function, nullptr, [&] { return real::cuLaunch(function); });

@@ -6,6 +6,7 @@
 #include "memory/own_usage.h"
 #include "memory/packed.h"
 #include "memory/physical.h"
+#include "memory/private_copy.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -168,35 +169,40 @@ extern "C" {
 CUresult CUDAAPI cuArrayCreate_v2(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR* descriptor) {
   if (!Fenced() || handle == nullptr || descriptor == nullptr)
     return real::cuArrayCreate_v2(handle, descriptor);
+  const PrivateCopy wanted(descriptor);
   return CreateArray(
-      handle, BytesOf(*descriptor),
-      [&](CUarray* made) { return real::cuArrayCreate_v2(made, descriptor); },
+      handle, BytesOf(*wanted),
+      [&](CUarray* made) { return real::cuArrayCreate_v2(made, wanted.get()); },
       real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArrayCreate(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR_v1* descriptor) {
   if (!Fenced() || handle == nullptr || descriptor == nullptr)
     return real::cuArrayCreate(handle, descriptor);
+  const PrivateCopy wanted(descriptor);
   return CreateArray(
-      handle, BytesOf(*descriptor),
-      [&](CUarray* made) { return real::cuArrayCreate(made, descriptor); }, real::cuArrayDestroy);
+      handle, BytesOf(*wanted),
+      [&](CUarray* made) { return real::cuArrayCreate(made, wanted.get()); }, real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArray3DCreate_v2(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
   if (!Fenced() || handle == nullptr || descriptor == nullptr)
     return real::cuArray3DCreate_v2(handle, descriptor);
+  const PrivateCopy wanted(descriptor);
   return CreateArray(
-      handle, Bytes3D(*descriptor, 1),
-      [&](CUarray* made) { return real::cuArray3DCreate_v2(made, descriptor); },
+      handle, Bytes3D(*wanted, 1),
+      [&](CUarray* made) { return real::cuArray3DCreate_v2(made, wanted.get()); },
       real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArray3DCreate(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR_v1* descriptor) {
   if (!Fenced() || handle == nullptr || descriptor == nullptr)
     return real::cuArray3DCreate(handle, descriptor);
+  const PrivateCopy wanted(descriptor);
   return CreateArray(
-      handle, Bytes3D(*descriptor, 1),
-      [&](CUarray* made) { return real::cuArray3DCreate(made, descriptor); }, real::cuArrayDestroy);
+      handle, Bytes3D(*wanted, 1),
+      [&](CUarray* made) { return real::cuArray3DCreate(made, wanted.get()); },
+      real::cuArrayDestroy);
 }
 
 CUresult CUDAAPI cuArrayDestroy(CUarray handle) {
@@ -209,10 +215,11 @@ CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* handle,
   if (!Fenced() || handle == nullptr || descriptor == nullptr) {
     return real::cuMipmappedArrayCreate(handle, descriptor, levels);
   }
+  const PrivateCopy wanted(descriptor);
   return CreateArray(
-      handle, Bytes3D(*descriptor, levels),
+      handle, Bytes3D(*wanted, levels),
       [&](CUmipmappedArray* made) {
-        return real::cuMipmappedArrayCreate(made, descriptor, levels);
+        return real::cuMipmappedArrayCreate(made, wanted.get(), levels);
       },
       real::cuMipmappedArrayDestroy);
 }

@@ -1,5 +1,7 @@
 // Physical memory that is not mapped at an address: tiles of sparse arrays and multicast objects.
 // They refer to it as mappings do: the driver frees it with the last of them.
+#include <cstring>
+
 #include "memory/live.h"
 #include "memory/physical.h"
 #include "os/os.h"
@@ -35,13 +37,16 @@ std::uint64_t OwnerOfTiles(const CUarrayMapInfo& info) {
 
 bool Maps(const CUarrayMapInfo& info) { return info.memOperationType == CU_MEM_OPERATION_TYPE_MAP; }
 
-CUresult MapArray(CUarrayMapInfo* list, unsigned count, CUstream stream, std::uint64_t number,
-                  decltype(real::cuMemMapArrayAsync) map) {
+CUresult MapArray(CUarrayMapInfo* program_list, unsigned count, CUstream stream,
+                  std::uint64_t number, decltype(real::cuMemMapArrayAsync) map) {
   constexpr unsigned kMost = 1 << 20;
-  if (!Fenced() || list == nullptr || count == 0) return map(list, count, stream);
-  const std::size_t bytes = count * sizeof(std::uint32_t);
-  auto* held = count > kMost ? nullptr : static_cast<std::uint32_t*>(os::MapPrivate(bytes));
-  if (held == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!Fenced() || program_list == nullptr || count == 0) return map(program_list, count, stream);
+  // A copy of the list, for the reason of private_copy.h, and what of it is held.
+  const std::size_t bytes = count * (sizeof(CUarrayMapInfo) + sizeof(std::uint32_t));
+  auto* list = count > kMost ? nullptr : static_cast<CUarrayMapInfo*>(os::MapPrivate(bytes));
+  if (list == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto* held = reinterpret_cast<std::uint32_t*>(list + count);
+  std::memcpy(list, program_list, count * sizeof *list);
   for (unsigned i = 0; i < count; ++i)
     held[i] = Maps(list[i]) ? HoldPhysical(list[i].memHandle.memHandle) : 0;
   const std::uint32_t context = CurrentPlace().context;
@@ -55,7 +60,7 @@ CUresult MapArray(CUarrayMapInfo* list, unsigned count, CUstream stream, std::ui
       UnbindLater(OwnerOfTiles(list[i]), PlaceOfTiles(list[i]), number);
     }
   }
-  os::Unmap(held, bytes);
+  os::Unmap(list, bytes);
   return result;
 }
 
@@ -91,9 +96,13 @@ CUresult CUDAAPI cuMemMapArrayAsync_ptsz(CUarrayMapInfo* list, unsigned int coun
 
 CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle* object,
                                    const CUmulticastObjectProp* properties) {
-  const CUresult result = real::cuMulticastCreate(object, properties);
-  if (result == CUDA_SUCCESS && Fenced()) AddPhysical(*object, kForeignCard, 0);
-  return result;
+  if (!Fenced() || object == nullptr) return real::cuMulticastCreate(object, properties);
+  CUmemGenericAllocationHandle made = 0;
+  const CUresult result = real::cuMulticastCreate(&made, properties);
+  if (result != CUDA_SUCCESS) return result;
+  AddPhysical(made, kForeignCard, 0);
+  *object = made;
+  return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
                                     CUmemGenericAllocationHandle memory, size_t memory_offset,

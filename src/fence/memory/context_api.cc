@@ -179,10 +179,13 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context) {
 // The old usage count: a context lives until it is detached as often as it was attached, creation
 // included.
 CUresult CUDAAPI cuCtxAttach(CUcontext* context, unsigned int flags) {
-  const CUresult result = real::cuCtxAttach(context, flags);
-  if (result == CUDA_SUCCESS && Fenced() && context != nullptr)
-    AddAttachment(PlaceOf(*context).context, 1);
-  return result;
+  if (!Fenced() || context == nullptr) return real::cuCtxAttach(context, flags);
+  CUcontext attached = nullptr;
+  const CUresult result = real::cuCtxAttach(&attached, flags);
+  if (result != CUDA_SUCCESS) return result;
+  AddAttachment(PlaceOf(attached).context, 1);
+  *context = attached;
+  return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuCtxDetach(CUcontext context) {
   const std::uint32_t record = Fenced() ? ContextRecord(context) : 0;

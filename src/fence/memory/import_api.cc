@@ -2,6 +2,7 @@
 // until it destroys the object.
 #include "memory/live.h"
 #include "memory/own_usage.h"
+#include "memory/private_copy.h"
 #include "memory/underway.h"
 #include "real.h"
 
@@ -13,16 +14,17 @@ CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory* out,
                                         const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* description) {
   if (!Fenced() || out == nullptr || description == nullptr)
     return real::cuImportExternalMemory(out, description);
+  const PrivateCopy wanted(description);
   const Place place = CurrentPlace();
-  if (place.card == kUnknownCard) return real::cuImportExternalMemory(out, description);
-  const std::uint64_t bytes = description->size;
+  if (place.card == kUnknownCard) return real::cuImportExternalMemory(out, wanted.get());
+  const std::uint64_t bytes = wanted->size;
   if (place.card == kForeignCard || bytes > kMaxAllocation) return Refuse(place.card, bytes);
   BeforeFloating(place.card, 0);
   const Underway underway;
   Reservation reserved(place.card, Kind::kImported, bytes);
   if (!reserved.granted()) return Refuse(place.card, bytes);
   CUexternalMemory made = nullptr;
-  const CUresult result = real::cuImportExternalMemory(&made, description);
+  const CUresult result = real::cuImportExternalMemory(&made, wanted.get());
   if (result != CUDA_SUCCESS) return result;
   Allocation entry, stale;
   entry.size = bytes;

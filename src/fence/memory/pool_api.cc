@@ -2,6 +2,7 @@
 #include "memory/linear.h"
 #include "memory/pool_alloc.h"
 #include "memory/pools.h"
+#include "memory/private_copy.h"
 #include "real.h"
 
 namespace tessera::fence {
@@ -70,21 +71,41 @@ CUmemoryPool CurrentPool(const Place& place) {
   return pool;
 }
 
+// For a capture, which another thread may have ended before the driver looked: then the memory has
+// come at once, and is charged by what the pool has reserved.
+template <typename Call>
+CUresult Captured(CUmemoryPool pool, const Place& place, Call&& call) {
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS || place.card < 0) return result;
+  if (const std::uint32_t record = PoolRecord(pool, place.card); record != 0) {
+    SettlePool(record);
+    PoolMayShrink(record);
+  }
+  return result;
+}
+
+// Another thread may make another pool the current one at any moment: the memory is asked of the
+// pool that is charged, by name.
 CUresult AllocateAsync(CUdeviceptr* out, size_t size, CUstream stream,
                        decltype(real::cuMemAllocAsync) call,
+                       decltype(real::cuMemAllocFromPoolAsync) call_from,
                        decltype(real::cuStreamIsCapturing) ask) {
-  if (!Fenced() || out == nullptr || size == 0 || IsCapturing(stream, ask))
-    return call(out, size, stream);
+  if (!Fenced() || out == nullptr || size == 0) return call(out, size, stream);
   const Place place = PlaceOfStream(stream);
-  return AllocateFrom(out, size, CurrentPool(place), place, stream,
-                      [&](CUdeviceptr* pointer) { return call(pointer, size, stream); });
+  const CUmemoryPool pool = CurrentPool(place);
+  if (IsCapturing(stream, ask))
+    return Captured(pool, place, [&] { return call(out, size, stream); });
+  return AllocateFrom(out, size, pool, place, stream, [&](CUdeviceptr* pointer) {
+    return pool == nullptr ? call(pointer, size, stream) : call_from(pointer, size, pool, stream);
+  });
 }
 
 CUresult AllocateFromPool(CUdeviceptr* out, size_t size, CUmemoryPool pool, CUstream stream,
                           decltype(real::cuMemAllocFromPoolAsync) call,
                           decltype(real::cuStreamIsCapturing) ask) {
-  if (!Fenced() || out == nullptr || size == 0 || IsCapturing(stream, ask))
-    return call(out, size, pool, stream);
+  if (!Fenced() || out == nullptr || size == 0) return call(out, size, pool, stream);
+  if (IsCapturing(stream, ask))
+    return Captured(pool, PlaceOfStream(stream), [&] { return call(out, size, pool, stream); });
   return AllocateFrom(out, size, pool, PlaceOfStream(stream), stream,
                       [&](CUdeviceptr* pointer) { return call(pointer, size, pool, stream); });
 }
@@ -102,11 +123,12 @@ using namespace tessera::fence;
 extern "C" {
 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
-  return AllocateAsync(dptr, bytesize, stream, real::cuMemAllocAsync, real::cuStreamIsCapturing);
+  return AllocateAsync(dptr, bytesize, stream, real::cuMemAllocAsync, real::cuMemAllocFromPoolAsync,
+                       real::cuStreamIsCapturing);
 }
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream stream) {
   return AllocateAsync(dptr, bytesize, stream, real::cuMemAllocAsync_ptsz,
-                       real::cuStreamIsCapturing_ptsz);
+                       real::cuMemAllocFromPoolAsync_ptsz, real::cuStreamIsCapturing_ptsz);
 }
 CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                          CUstream stream) {
@@ -126,19 +148,23 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
-  const CUresult result = real::cuMemPoolCreate(pool, props);
-  if (result != CUDA_SUCCESS || !Fenced()) return result;
-  const bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-  if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-    NoteNewPool(*pool, CardOfDevice(props->location.id),
+  if (!Fenced() || pool == nullptr || props == nullptr) return real::cuMemPoolCreate(pool, props);
+  const PrivateCopy wanted(props);
+  CUmemoryPool made = nullptr;
+  const CUresult result = real::cuMemPoolCreate(&made, wanted.get());
+  if (result != CUDA_SUCCESS) return result;
+  const bool managed = wanted->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  if (wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    NoteNewPool(made, CardOfDevice(wanted->location.id),
                 managed ? PoolMemory::kManaged : PoolMemory::kPinned);
   } else if (managed) {
     // Wherever it prefers to be, any card may draw it in: charged as cuMemAllocManaged is.
-    NoteNewPool(*pool, CurrentPlace().card, PoolMemory::kManaged);
+    NoteNewPool(made, CurrentPlace().card, PoolMemory::kManaged);
   } else {
-    NoteHostPool(*pool);
+    NoteHostPool(made);
   }
-  return result;
+  *pool = made;
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool) {
@@ -171,9 +197,14 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute at
 CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle,
                                                     CUmemAllocationHandleType type,
                                                     unsigned long long flags) {
-  const CUresult result = real::cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
-  if (result == CUDA_SUCCESS && Fenced()) NoteImportedPool(*pool);
-  return result;
+  if (!Fenced() || pool == nullptr)
+    return real::cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
+  CUmemoryPool made = nullptr;
+  const CUresult result = real::cuMemPoolImportFromShareableHandle(&made, handle, type, flags);
+  if (result != CUDA_SUCCESS) return result;
+  NoteImportedPool(made);
+  *pool = made;
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

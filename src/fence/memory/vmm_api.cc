@@ -3,6 +3,7 @@
 #include "memory/live.h"
 #include "memory/own_usage.h"
 #include "memory/physical.h"
+#include "memory/private_copy.h"
 #include "memory/underway.h"
 #include "real.h"
 
@@ -25,18 +26,19 @@ extern "C" {
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                              const CUmemAllocationProp* prop, unsigned long long flags) {
-  if (!Fenced() || handle == nullptr || prop == nullptr ||
-      prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+  if (!Fenced() || handle == nullptr || prop == nullptr)
     return real::cuMemCreate(handle, size, prop, flags);
-  }
-  const int card = CardOfDevice(prop->location.id);
-  if (card == kUnknownCard) return real::cuMemCreate(handle, size, prop, flags);
+  const PrivateCopy wanted(prop);
+  if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    return real::cuMemCreate(handle, size, wanted.get(), flags);
+  const int card = CardOfDevice(wanted->location.id);
+  if (card == kUnknownCard) return real::cuMemCreate(handle, size, wanted.get(), flags);
   // Sizes must be a multiple of the card's granularity: what is asked is what is taken.
   const Underway underway;
   Reservation reserved(card, Kind::kVmm, size);
   if (!reserved.granted()) return Refuse(card, size);
   CUmemGenericAllocationHandle made = 0;
-  const CUresult result = real::cuMemCreate(&made, size, prop, flags);
+  const CUresult result = real::cuMemCreate(&made, size, wanted.get(), flags);
   if (result != CUDA_SUCCESS) return result;
   if (!AddPhysical(made, card, size)) {
     real::cuMemRelease(made);
@@ -63,10 +65,13 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-  const CUresult result = real::cuMemRetainAllocationHandle(handle, address);
-  if (result == CUDA_SUCCESS && Fenced())
-    RetainPhysical(*handle, reinterpret_cast<std::uint64_t>(address));
-  return result;
+  if (!Fenced() || handle == nullptr) return real::cuMemRetainAllocationHandle(handle, address);
+  CUmemGenericAllocationHandle retained = 0;
+  const CUresult result = real::cuMemRetainAllocationHandle(&retained, address);
+  if (result != CUDA_SUCCESS) return result;
+  RetainPhysical(retained, reinterpret_cast<std::uint64_t>(address));
+  *handle = retained;
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,

@@ -98,6 +98,10 @@ void ResidentInNextLoad(CUdeviceptr pointer, std::uint64_t bytes) {
   Lock lock(D().mutex);
   D().pages_in_load = {pointer, bytes};
 }
+void SayCapturing(bool capturing) {
+  Lock lock(D().mutex);
+  D().capturing = capturing;
+}
 void TellOwnBytes(bool tell) {
   Lock lock(D().mutex);
   D().tells = tell;

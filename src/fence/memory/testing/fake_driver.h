@@ -48,6 +48,7 @@ enum class Call {
   kRelease,
   kContextCreate,
   kContextDestroy,
+  kMemCreate,
   kMap,
   kUnmap,
   kCalls
@@ -58,6 +59,9 @@ void After(Call call, std::function<void()> other);
 void ReuseHandles(bool reuse);
 // Closes what cuMemExportToShareableHandle has given: a number that stands for a descriptor.
 void CloseExport(int descriptor);
+
+// Whether streams say that they are being captured; what they are asked for comes at once.
+void SayCapturing(bool capturing);
 
 // What others hold on the card: seen in the card's free memory only.
 void SetNeighbourBytes(int card, std::uint64_t bytes);

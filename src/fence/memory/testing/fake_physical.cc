@@ -146,7 +146,7 @@ void EndBindingsOf(std::uint64_t owner) {
 }
 
 void PlacePhysical() {
-  real::cuMemCreate = Create;
+  real::cuMemCreate = Watched<Call::kMemCreate, Create>;
   real::cuMemRelease = ReleaseHandle;
   real::cuMemMap = Watched<Call::kMap, Map>;
   real::cuMemUnmap = Watched<Call::kUnmap, Unmap>;

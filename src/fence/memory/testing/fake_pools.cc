@@ -13,11 +13,22 @@ void TrimPool(Pool* pool, std::uint64_t keep) {
   }
 }
 
-CUresult GetPool(CUmemoryPool* pool, CUdevice device) {
+CUresult GetDefault(CUmemoryPool* pool, CUdevice device) {
   Lock lock(D().mutex);
   Pool*& found = D().default_pools[device];
   if (found == nullptr) D().pools.insert(found = new Pool{device, 0, 0, 0, false});
   *pool = reinterpret_cast<CUmemoryPool>(found);
+  return CUDA_SUCCESS;
+}
+CUresult GetPool(CUmemoryPool* pool, CUdevice device) {
+  Lock lock(D().mutex);
+  if (D().current_pools[device] == nullptr) return GetDefault(pool, device);
+  *pool = reinterpret_cast<CUmemoryPool>(D().current_pools[device]);
+  return CUDA_SUCCESS;
+}
+CUresult SetPool(CUdevice device, CUmemoryPool pool) {
+  Lock lock(D().mutex);
+  D().current_pools[device] = reinterpret_cast<Pool*>(pool);
   return CUDA_SUCCESS;
 }
 CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
@@ -90,7 +101,8 @@ CUresult AllocAsync(CUdeviceptr* pointer, std::size_t size, CUstream stream) {
 }
 CUresult FreeAsync(CUdeviceptr pointer, CUstream) { return MemFree(pointer); }
 CUresult IsCapturing(CUstream, CUstreamCaptureStatus* status) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  Lock lock(D().mutex);
+  *status = D().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 CUresult Synchronize() {
@@ -108,12 +120,17 @@ CUresult SynchronizeStream(CUstream) { return Synchronize(); }
 
 void EndPool(Pool* pool) {
   D().pools.erase(pool);
+  for (Pool*& current : D().current_pools) {
+    if (current == pool) current = nullptr;
+  }
   D().last_pool = pool;
   D().ended_pools.push_back(pool);
 }
 
 void PlacePools() {
   real::cuDeviceGetMemPool = GetPool;
+  real::cuDeviceGetDefaultMemPool = GetDefault;
+  real::cuDeviceSetMemPool = SetPool;
   real::cuMemPoolCreate = Watched<Call::kPoolCreate, PoolCreate>;
   real::cuMemPoolDestroy = Watched<Call::kPoolDestroy, PoolDestroy>;
   real::cuMemPoolTrimTo = Watched<Call::kPoolTrim, PoolTrim>;

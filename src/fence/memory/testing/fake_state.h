@@ -98,6 +98,8 @@ struct Driver {
   std::map<std::uint64_t, Block> blocks;
   std::set<Pool*> pools;
   Pool* default_pools[kCards] = {};
+  Pool* current_pools[kCards] = {};  // null: the default one
+  bool capturing = false;
   std::map<std::uint64_t, Physical> physical;
   std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>>
       mappings;  // address -> size, handle
