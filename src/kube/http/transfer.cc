@@ -241,7 +241,7 @@ void Transfer::Finish(CURLcode code) {
   changed_.notify_all();
 }
 
-Transfer::News Transfer::Wait(std::int64_t until_ns, std::stop_token stop) {
+Transfer::News Transfer::Wait(std::int64_t until_ns, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const auto is_new = [&] {
     if (news_.done) return true;

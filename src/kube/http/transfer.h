@@ -46,7 +46,7 @@ class Transfer {
     std::optional<Error> error;  // with done
   };
   // Until there is something new, `until_ns` of the steady clock passes, or `stop` is asked for.
-  News Wait(std::int64_t until_ns, std::stop_token stop);
+  News Wait(std::int64_t until_ns, const std::stop_token& stop);
 
  private:
   Transfer(std::size_t max_bytes, bool is_stream) : max_bytes_(max_bytes), is_stream_(is_stream) {}

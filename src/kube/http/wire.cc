@@ -40,7 +40,7 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   enum class Order { kAdd, kRemove, kGoOn };
-  void Post(Order order, TransferPtr transfer) {
+  void Post(Order order, const TransferPtr& transfer) {
     {
       std::lock_guard lock(mutex_);
       if (!quit_)
@@ -125,7 +125,8 @@ class Wire final : public Transport {
   }
 
  private:
-  Result<Response> Run(const Request& request, const LineHandler* handler, std::stop_token stop);
+  Result<Response> Run(const Request& request, const LineHandler* handler,
+                       const std::stop_token& stop);
   Result<std::string> Authorities();
 
   const ClientConfig config_;
@@ -156,7 +157,7 @@ Result<std::string> Wire::Authorities() {
 }
 
 Result<Response> Wire::Run(const Request& request, const LineHandler* handler,
-                           std::stop_token stop) {
+                           const std::stop_token& stop) {
   Timer& timer = RealTimer();
   const std::int64_t start = timer.NowNs();
   const Result<std::string> ca = Authorities();

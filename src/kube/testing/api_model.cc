@@ -255,7 +255,7 @@ Result<Response> ModelTransport::Send(const Request& request, std::stop_token st
   if (stop.stop_requested()) return Fail(Code::kCancelled, "given up");
   const std::optional<Fault> fails = fault ? fault(request) : std::nullopt;
   if (fails && !fails->done) return Fail(fails->code, "scripted");
-  const Response response =
+  Response response =
       model_.Handle(request.method, request.path, request.body, request.content_type);
   if (fails) return Fail(fails->code, "scripted, after it was done");
   return response;

@@ -92,7 +92,8 @@ bool HttpAnswer::Put(std::string_view bytes) {
 
 void HttpAnswer::Reply(int status, std::string_view body, const Headers& headers) {
   std::string head = "HTTP/1.1 " + std::to_string(status) + " Scripted\r\n";
-  for (const auto& [name, value] : headers) head += name + ": " + value + "\r\n";
+  for (const auto& [name, value] : headers)
+    head.append(name).append(": ").append(value).append("\r\n");
   head += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size());
   Put(head + "\r\n\r\n" + std::string(body));
 }
