@@ -10,7 +10,7 @@
 namespace tessera::fence {
 namespace {
 
-constexpr std::uint32_t kRecords = 1024;                // pools alive at once that are told apart
+constexpr std::uint32_t kRecords = kMaxOwners;          // pools alive at once + 1: docs/limits.md
 constexpr std::uint64_t kIdle = ~std::uint64_t{0};      // a record that may be used again
 constexpr std::uint64_t kNoHandle = ~std::uint64_t{1};  // its handle may be another pool's by now
 // Longer than the driver takes to trim a pool; then who destroys one waits no longer.
@@ -34,7 +34,8 @@ std::uint32_t g_any_managed = 0;  // atomic
 SpinLock g_making;
 
 void Reset() {
-  for (Pool& pool : g_pools) pool = Pool();
+  // Behind the first that was never used there are no others.
+  for (std::uint32_t i = 1; i < kRecords && g_pools[i].key != 0; ++i) g_pools[i] = Pool();
   g_dirty = 0;
   g_any_managed = 0;
   g_making = SpinLock();
@@ -189,6 +190,36 @@ void GiveBack(int card) {
   });
 }
 
+// A pool that no call seen here has made is the default one of some card, or of its managed memory:
+// whichever the stream of its first allocation is on.
+struct Home {
+  int card;
+  bool managed = false;
+};
+Home HomeOf(CUmemoryPool pool, int otherwise) {
+  int count = 0;
+  CUmemoryPool found = nullptr;
+  if (real::cuDeviceGetCount(&count) != CUDA_SUCCESS) return {otherwise};
+  for (CUdevice device = 0; device < count; ++device) {
+    CUmemLocation location{};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    location.id = device;
+    if ((real::cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool) ||
+        (real::cuDeviceGetMemPool(&found, device) == CUDA_SUCCESS && found == pool))
+      return {CardOfDevice(device)};
+    if (real::cuMemGetDefaultMemPool(&found, &location, CU_MEM_ALLOCATION_TYPE_MANAGED) ==
+            CUDA_SUCCESS &&
+        found == pool)
+      return {CardOfDevice(device), true};
+  }
+  return {otherwise};
+}
+
+void NoteManaged(std::uint32_t record) {
+  __atomic_store_n(&g_pools[record].managed, 1u, __ATOMIC_RELEASE);
+  __atomic_store_n(&g_any_managed, 1u, __ATOMIC_RELEASE);
+}
+
 }  // namespace
 
 std::uint64_t ManagedPoolBytes(int card) {
@@ -220,7 +251,10 @@ std::uint32_t PoolRecord(CUmemoryPool pool, int card) {
   if (key == 0) return 0;
   std::uint32_t record = Lookup(key);
   if (record == 0 && card >= 0) {
-    record = Make(key, card, kCharged, false);
+    const Home home = HomeOf(pool, card);
+    if (home.card < 0) return 0;
+    record = Make(key, home.card, kCharged, false);
+    if (record != 0 && home.managed) NoteManaged(record);
     OnPressure(GiveBack);
   }
   return record != 0 && StateOf(record) == kCharged ? record : 0;
@@ -229,10 +263,7 @@ std::uint32_t PoolRecord(CUmemoryPool pool, int card) {
 void NoteNewPool(CUmemoryPool pool, int card, PoolMemory memory) {
   if (card < 0) return;
   const std::uint32_t record = Make(reinterpret_cast<std::uint64_t>(pool), card, kCharged, true);
-  if (record != 0 && memory == PoolMemory::kManaged) {
-    __atomic_store_n(&g_pools[record].managed, 1u, __ATOMIC_RELEASE);
-    __atomic_store_n(&g_any_managed, 1u, __ATOMIC_RELEASE);
-  }
+  if (record != 0 && memory == PoolMemory::kManaged) NoteManaged(record);
   OnPressure(GiveBack);
 }
 void NoteImportedPool(CUmemoryPool pool) {

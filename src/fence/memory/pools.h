@@ -11,7 +11,7 @@
 namespace tessera::fence {
 
 // The record of a pool that is on a card of the slice; 0 for one that is not charged (host memory,
-// imported).
+// imported, of a card that the slice has not). `card`: where one that cannot be told is charged.
 std::uint32_t PoolRecord(CUmemoryPool pool, int card);
 // Pools that the driver has just made: whatever was known of their handles is over.
 enum class PoolMemory { kPinned, kManaged };

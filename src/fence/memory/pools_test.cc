@@ -1,6 +1,8 @@
 // Pools and graphs: charged by what the driver says that they have reserved.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "memory/testing/memory_fixture.h"
 
 namespace tessera::fence {
@@ -44,6 +46,36 @@ TEST_F(Memory, PoolsAreChargedByWhatTheyReserve) {
   ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(0, Kind::kPool), 0u);
   Same();
+}
+
+TEST_F(Memory, ADefaultPoolIsChargedToItsOwnCardWhereverItsStreamIs) {
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(real::cuDeviceGetDefaultMemPool(&pool, 1), CUDA_SUCCESS);
+  CUdeviceptr p = 0, refused = 0;
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&p, 30 * kMiB, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 0u);
+  EXPECT_EQ(Held(1, Kind::kPool), 30 * kMiB);
+  Same();
+  SetLimit(1, testing::LedgerBytes(1) + 8 * kMiB);
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&refused, 20 * kMiB, pool, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(1, Kind::kPool), 0u);
+}
+
+TEST_F(Memory, FourThousandPoolsAreToldApart) {
+  constexpr int kPools = 4000;
+  CUmemPoolProps props{};
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  std::vector<CUmemoryPool> pools(kPools);
+  for (CUmemoryPool& pool : pools) ASSERT_EQ(cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  CUdeviceptr p = 0;
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&p, kMiB, pools.back(), nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 2 * kMiB);
+  EXPECT_EQ(cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
+  for (const CUmemoryPool pool : pools) ASSERT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(Held(0, Kind::kPool), 0u);
 }
 
 TEST_F(Memory, APoolCannotGrowPastTheLimitAndGivesBackBeforeOthersAreRefused) {
