@@ -18,13 +18,17 @@ namespace {
 
 Result<std::string> ReadAll(int fd, const std::string& path, std::size_t max_bytes) {
   std::string text;
-  char buffer[16384];
+  // Not on the stack, which may be as small as the user likes (ulimit -s).
+  constexpr std::size_t kStep = 16384;
   for (;;) {
-    ssize_t got = read(fd, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return FailErrno(path, errno);
+    const std::size_t have = text.size();
+    text.resize(have + kStep);
+    ssize_t got = read(fd, text.data() + have, kStep);
+    const int error = errno;
+    text.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && error == EINTR) continue;
+    if (got < 0) return FailErrno(path, error);
     if (got == 0) return text;
-    text.append(buffer, static_cast<std::size_t>(got));
     if (text.size() > max_bytes) {
       return Fail(Code::kDataLoss, path + ": longer than " + std::to_string(max_bytes) + " bytes");
     }

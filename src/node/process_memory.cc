@@ -59,14 +59,17 @@ int Serve(int line) {
     const base::Fd file(open(question.path, O_RDONLY | O_CLOEXEC));
     if (!file.valid()) head.error = errno;
     while (head.error == 0 && text.size() < question.most_bytes) {
-      char buffer[65536];
-      const std::size_t wanted =
-          std::min<std::size_t>(sizeof buffer, question.most_bytes - text.size());
-      const ssize_t got = read(file.get(), buffer, wanted);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) head.error = errno;
+      // Not on the stack, which may be as small as the user likes (ulimit -s).
+      constexpr std::size_t kStep = 65536;
+      const std::size_t have = text.size();
+      const std::size_t wanted = std::min<std::size_t>(kStep, question.most_bytes - have);
+      text.resize(have + wanted);
+      const ssize_t got = read(file.get(), text.data() + have, wanted);
+      const int error = errno;
+      text.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+      if (got < 0 && error == EINTR) continue;
+      if (got < 0) head.error = error;
       if (got <= 0) break;
-      text.append(buffer, static_cast<std::size_t>(got));
     }
     head.bytes = text.size();
     if (!PutAll(line, &head, sizeof head) || !PutAll(line, text.data(), text.size())) return 1;

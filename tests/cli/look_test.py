@@ -23,6 +23,15 @@ class Look(unittest.TestCase):
         self.assertEqual(ps["slices"], [])
         self.assertEqual(ps["cards"][0]["memory_bytes"], 23028 * MIB)
 
+    def test_a_small_stack_is_enough(self):
+        self.machine.hold(1000, "--name", "chat")
+        for command in ("ps", "doctor", "top -n 1", "explain chat", "limit chat --mem 2000", "run --mem 10 -- true"):
+            with self.subTest(command):
+                done = self.machine.run("sh", "-c", f"ulimit -s 64; exec {TESSERA} {command}")
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                if command == "ps":
+                    self.assertIn("holder.py 1000", done.stdout, "what only the memory of a process says")
+
     def test_a_slice_is_shown_with_what_it_holds(self):
         self.machine.hold(2000, "--name", "chat", "--cores", "30", "--priority", "high", slice_mib=8000)
         ps = self.machine.json("ps")
