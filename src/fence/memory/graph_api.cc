@@ -13,12 +13,17 @@ template <typename Make>
 CUresult MakeExec(CUgraphExec* out, CUgraph graph, Make&& make) {
   if (!Fenced() || out == nullptr) return make();
   const GraphNeed need = NeedOf(graph);
-  if (need.sum == 0) return make();
+  if (!need.Any()) return make();
   const Underway underway;
-  std::uint64_t reserved = 0;
-  if (!detail::PrepareGraph(need, &reserved)) return detail::RefuseGraph(need);
-  const CUresult result = make();
-  if (result == CUDA_SUCCESS) NoteExec(*out, need);
+  const detail::GraphReservation reserved = detail::PrepareGraph(need, false);
+  if (!reserved.granted) return detail::RefuseGraph(reserved);
+  const CUgraphExec former = *out;
+  CUresult result = make();
+  if (result == CUDA_SUCCESS && !NoteExec(*out, {.known = true, .launched = false, .need = need})) {
+    real::cuGraphExecDestroy(*out);
+    *out = former;
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
   detail::FinishGraph(need, reserved);
   return result;
 }
@@ -80,19 +85,19 @@ CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
 }
 
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec) {
-  GraphNeed need;
-  const bool known = FindExec(exec, &need);
-  if (known) ForgetExec(exec);  // before the driver may give the handle to another graph
+  const GraphExec found = FindExec(exec);
+  if (found.known) ForgetExec(exec);  // before the driver may give the handle to another graph
   const CUresult result = real::cuGraphExecDestroy(exec);
-  if (known && result != CUDA_SUCCESS) NoteExec(exec, need);
-  if (known && result == CUDA_SUCCESS) SettleGraphs(need.device);
+  if (found.known && result != CUDA_SUCCESS) NoteExec(exec, found);
+  if (found.known && result == CUDA_SUCCESS) {
+    for (std::uint64_t left = found.need.devices; left != 0; left &= left - 1)
+      SettleGraphs(__builtin_ctzll(left));
+  }
   return result;
 }
 
 CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device) {
-  const CUresult result = real::cuDeviceGraphMemTrim(device);
-  if (result == CUDA_SUCCESS && Fenced()) SettleGraphs(device);
-  return result;
+  return Fenced() ? TrimGraphs(device) : real::cuDeviceGraphMemTrim(device);
 }
 
 }  // extern "C"

@@ -1,4 +1,4 @@
-// Pools and graphs: charged by what the driver says that they have reserved.
+// Pools: charged by what the driver says that they have reserved.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -14,24 +14,6 @@ using testing::kMiB;
 using testing::SetLimit;
 
 using Memory = testing::MemoryFixture;
-
-TEST_F(Memory, GraphMemoryIsChargedWhenTheGraphIsLaunched) {
-  SetLimit(0, base_ + 40 * kMiB);
-  CUgraphExec exec = nullptr, large = nullptr;
-  ASSERT_EQ(cuGraphInstantiateWithFlags(&exec, reinterpret_cast<CUgraph>(30 * kMiB), 0),
-            CUDA_SUCCESS);
-  EXPECT_EQ(Held(0, Kind::kGraph), 0u);
-  ASSERT_EQ(cuGraphLaunch(exec, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(Held(0, Kind::kGraph), 30 * kMiB);
-  EXPECT_EQ(cuGraphInstantiateWithFlags(&large, reinterpret_cast<CUgraph>(80 * kMiB), 0),
-            CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(large, nullptr);
-  Same();
-  ASSERT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  ASSERT_EQ(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
-  EXPECT_EQ(Held(0, Kind::kGraph), 0u);
-  Same();
-}
 
 TEST_F(Memory, PoolsAreChargedByWhatTheyReserve) {
   CUdeviceptr p = 0, q = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "contract/ledger_ops.h"
 #include "contract/policy_view.h"
@@ -62,6 +63,18 @@ void CloseExport(int descriptor);
 
 // Whether streams say that they are being captured; what they are asked for comes at once.
 void SayCapturing(bool capturing);
+
+// A node that allocates, followed by one that frees it.
+struct GraphNode {
+  int device = 0;
+  std::uint64_t bytes = 0;
+  CUdeviceptr address = 0;
+};
+CUgraph MakeGraph(std::vector<GraphNode> nodes);
+// In the next launch of a graph its card's graphs take so much more than its nodes tell, in use or
+// not until EndGraphUse.
+void GrowInNextLaunch(std::uint64_t bytes, bool in_use);
+void EndGraphUse();
 
 // What others hold on the card: seen in the card's free memory only.
 void SetNeighbourBytes(int card, std::uint64_t bytes);

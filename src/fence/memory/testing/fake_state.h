@@ -110,7 +110,10 @@ struct Driver {
   int primary_references[kCards] = {};
   std::uint64_t next_handle = 0x1000;
   std::uint64_t next_low_address = 64 * kMiB;
-  std::uint64_t graph_bytes = 0;
+  std::vector<std::vector<GraphNode>> graphs;                         // by handle - 1
+  std::map<CUdeviceptr, std::pair<int, std::uint64_t>> graph_memory;  // address -> card, bytes
+  std::pair<std::uint64_t, bool> grow_in_launch = {};                 // bytes, in use
+  std::uint64_t graph_bytes_in_use = 0;
   CUresult fail = CUDA_SUCCESS;
   int allocation_calls = 0;
   int calls_on_the_dead = 0;
