@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "memory/alloc_table.h"
+#include "os/os.h"
 
 namespace tessera::fence {
 namespace {
@@ -16,14 +17,57 @@ constexpr std::uint64_t kCompressed = 0x2000 | 0x8000;  // LZ4, zstd
 constexpr std::size_t kMostText = std::size_t{256} << 20;
 constexpr std::size_t kUnbounded = std::size_t{1} << 47;
 
+// Memory of the program, as far as it is there: what its headers say may lead anywhere.
+class Probe {
+ public:
+  bool Reaches(const char* data, std::size_t bytes) {
+    const auto from = reinterpret_cast<std::uint64_t>(data);
+    if (from < from_ || from > to_) {
+      from_ = to_ = from;
+      step_ = kPage;
+    }
+    while (to_ - from < bytes) {
+      const std::size_t more = os::ReadableBytes(reinterpret_cast<const void*>(to_), step_);
+      to_ += more;
+      if (more < step_) return to_ - from >= bytes;
+      if (step_ < 128 * kPage) step_ *= 2;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  std::uint64_t from_ = 0, to_ = 0;  // can be read
+  std::size_t step_ = kPage;
+};
+
 struct Bytes {
   const char* data;
   std::size_t size;
+  Probe* probe = nullptr;  // null: all of it is there
+
   template <typename T>
   bool Read(std::uint64_t at, T* value) const {
     if (at > size || size - at < sizeof(T)) return false;
+    if (probe != nullptr && !probe->Reaches(data + at, sizeof(T))) return false;
     std::memcpy(value, data + at, sizeof(T));
     return true;
+  }
+  Bytes Part(std::uint64_t at, std::uint64_t bytes) const {
+    return {data + at, static_cast<std::size_t>(bytes), probe};
+  }
+  // Up to its NUL, or to where it cannot be read.
+  std::string_view Text() const {
+    std::size_t length = 0, good = probe == nullptr ? size : 0;
+    for (;; ++length) {
+      if (length == size || length == kMostText) break;
+      if (length == good) {
+        if (!probe->Reaches(data + length, 1)) break;
+        good = length + 1;
+      }
+      if (data[length] == '\0') break;
+    }
+    return {data, length};
   }
 };
 
@@ -142,12 +186,6 @@ bool ElfNeed(Bytes elf, ImageNeed* need) {
   return true;
 }
 
-std::size_t TextBytes(const char* text) {
-  std::size_t size = 0;
-  while (size < kMostText && text[size] != '\0') ++size;
-  return size;
-}
-
 // An entry of a fat binary, by how well it suits the card; 0 = not at all.
 std::uint64_t Suits(std::uint16_t kind, std::uint32_t arch, Capability card) {
   const std::uint32_t wanted = card.major * 10 + card.minor;
@@ -162,7 +200,7 @@ bool FatNeed(Bytes fat, Capability card, ImageNeed* need) {
   if (!fat.Read(6, &header_bytes) || !fat.Read(8, &all)) return false;
   if (header_bytes < 16 || all > kMaxAllocation || fat.size < header_bytes) return false;
   if (fat.size - header_bytes < all) all = fat.size - header_bytes;
-  const Bytes entries{fat.data + header_bytes, static_cast<std::size_t>(all)};
+  const Bytes entries = fat.Part(header_bytes, all);
   std::uint64_t best = 0;
   for (std::uint64_t at = 0; at < entries.size;) {
     std::uint16_t kind = 0;
@@ -180,13 +218,11 @@ bool FatNeed(Bytes fat, Capability card, ImageNeed* need) {
     if (const std::uint64_t suits = Suits(kind, arch, card); suits > best) {
       best = suits;
       *need = {};
-      const Bytes content{entries.data + at + entry_header, static_cast<std::size_t>(payload)};
+      const Bytes content = entries.Part(at + entry_header, payload);
       if ((flags & kCompressed) != 0) {
         need->code = plain != 0 && plain <= kMaxAllocation ? plain : payload;
       } else if (kind == kPtxKind) {
-        std::size_t length = 0;
-        while (length < content.size && content.data[length] != '\0') ++length;
-        *need = PtxNeed({content.data, length});
+        *need = PtxNeed(content.Text());
       } else if (!ElfNeed(content, need)) {
         *need = {payload, 0};
       }
@@ -213,33 +249,35 @@ ImageNeed PtxNeed(std::string_view text) {
   return need;
 }
 
-std::uint64_t ImageBytes(const void* image, std::size_t bytes, Capability card) {
-  const Bytes all{static_cast<const char*>(image), bytes};
+namespace {
+
+std::uint64_t NeedOf(const Bytes& all, Capability card) {
   std::uint32_t magic = 0;
   ImageNeed need;
   if (!all.Read(0, &magic)) return 0;
   if (magic == kFatMagic) return FatNeed(all, card, &need) ? InBlocks(need) : 0;
   if (std::memcmp(&magic, ELFMAG, SELFMAG) == 0) return ElfNeed(all, &need) ? InBlocks(need) : 0;
-  std::size_t length = 0;
-  while (length < bytes && length < kMostText && all.data[length] != '\0') ++length;
-  return InBlocks(PtxNeed({all.data, length}));
+  return InBlocks(PtxNeed(all.Text()));
+}
+
+}  // namespace
+
+std::uint64_t ImageBytes(const void* image, std::size_t bytes, Capability card) {
+  return NeedOf({static_cast<const char*>(image), bytes}, card);
 }
 
 std::uint64_t ImageBytes(const void* image, Capability card) {
   if (image == nullptr) return 0;
+  Probe probe;
+  Bytes all{static_cast<const char*>(image), kUnbounded, &probe};
   std::uint32_t magic = 0;
-  std::memcpy(&magic, image, sizeof magic);
+  if (!all.Read(0, &magic)) return 0;
   if (magic == kWrapperMagic) {
-    const void* inner = nullptr;
-    std::memcpy(&inner, static_cast<const char*>(image) + 8, sizeof inner);
-    if (inner == nullptr) return 0;
-    image = inner;
-    std::memcpy(&magic, image, sizeof magic);
+    const char* inner = nullptr;
+    if (!all.Read(8, &inner) || inner == nullptr) return 0;
+    all.data = inner;
   }
-  const auto* data = static_cast<const char*>(image);
-  if (magic == kFatMagic || std::memcmp(&magic, ELFMAG, SELFMAG) == 0)
-    return ImageBytes(data, kUnbounded, card);
-  return ImageBytes(data, TextBytes(data), card);
+  return NeedOf(all, card);
 }
 
 }  // namespace tessera::fence

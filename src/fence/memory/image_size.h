@@ -7,8 +7,9 @@
 // text. Of a fat binary the image counts that the driver would choose for the card. Formats:
 // fatbinary_section.h of the CUDA toolkit; ELF; PTX ISA.
 //
-// An image comes without its length; like the driver, this goes by the lengths in its headers. Pure
-// functions, any thread.
+// An image comes without its length; like the driver, this goes by the lengths in its headers.
+// Where they lead to memory that is not there, the image counts as none. Pure functions, any
+// thread.
 #pragma once
 
 #include <cstddef>

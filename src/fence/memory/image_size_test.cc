@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <string>
@@ -53,6 +54,59 @@ std::string Cubin(std::uint64_t code, std::uint64_t zeroed, std::uint64_t filled
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   bytes.append(reinterpret_cast<const char*>(sections), sizeof sections);
   return bytes;
+}
+
+// A copy that ends where memory ends.
+class AtTheEnd {
+ public:
+  explicit AtTheEnd(const std::string& bytes) {
+    map_ = static_cast<char*>(
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(map_ + kBytes - 4096, 4096, PROT_NONE);
+    data_ = map_ + kBytes - 4096 - bytes.size();
+    std::memcpy(data_, bytes.data(), bytes.size());
+  }
+  ~AtTheEnd() { munmap(map_, kBytes); }
+  char* data() { return data_; }
+
+ private:
+  static constexpr std::size_t kBytes = 2 << 20;
+  char* map_;
+  char* data_;
+};
+
+TEST(ImageSize, HeadersThatLeadNowhereCostNoProcess) {
+  const Capability card{8, 6};
+  const std::uint64_t offsets[] = {std::uint64_t{1} << 32,
+                                   std::uint64_t{1} << 47,
+                                   std::uint64_t{1} << 63,
+                                   ~std::uint64_t{0} - 63,
+                                   4096,
+                                   8};
+  for (const std::uint64_t offset : offsets) {
+    std::string cubin = Cubin(kMiB, kMiB, kMiB);
+    std::memcpy(cubin.data() + offsetof(Elf64_Ehdr, e_shoff), &offset, sizeof offset);
+    AtTheEnd image(cubin);
+    EXPECT_LE(ImageBytes(image.data(), card), std::uint64_t{1} << 44) << offset;
+  }
+  std::string wrapper(24, '\0');
+  const std::uint32_t magic = 0x466243B1;
+  std::memcpy(wrapper.data(), &magic, sizeof magic);
+  for (const std::uint64_t inner :
+       {std::uint64_t{0xdead0000}, ~std::uint64_t{0}, std::uint64_t{1}}) {
+    std::memcpy(wrapper.data() + 8, &inner, sizeof inner);
+    AtTheEnd image(wrapper);
+    EXPECT_EQ(ImageBytes(image.data(), card), 0u);
+  }
+  AtTheEnd short_wrapper(wrapper.substr(0, 8));
+  EXPECT_EQ(ImageBytes(short_wrapper.data(), card), 0u);
+  AtTheEnd text(".version 7.0\n.global .b8 a[12582912];");
+  EXPECT_EQ(ImageBytes(text.data(), card), 14 * kMiB) << "without a NUL";
+  EXPECT_EQ(ImageBytes(reinterpret_cast<const void*>(8), card), 0u);
+  std::string large(300 * 4096, ' ');
+  large += ".global .b8 a[12582912];";
+  AtTheEnd pages(large);
+  EXPECT_EQ(ImageBytes(pages.data(), card), 14 * kMiB);
 }
 
 TEST(ImageSize, CubinByItsSections) {

@@ -30,6 +30,9 @@ void* MapShared(int descriptor, std::size_t bytes, Access access);
 // Private zeroed memory straight from the kernel; nullptr on failure.
 void* MapPrivate(std::size_t bytes);
 void Unmap(void* data, std::size_t bytes);
+// How many of the bytes from `from` on can be read, at least as far as the kernel was asked: up to
+// 128 pages at once. 0 where the first cannot; all that were asked where the kernel does not say.
+std::size_t ReadableBytes(const void* from, std::size_t bytes);
 // Reads a small file whole (for /proc); bytes read, at most buffer.size().
 long ReadFile(const char* path, std::span<char> buffer);
 

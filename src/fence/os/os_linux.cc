@@ -3,10 +3,12 @@
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -56,6 +58,28 @@ void* MapPrivate(std::size_t bytes) {
 }
 
 void Unmap(void* data, std::size_t bytes) { SystemCall(SYS_munmap, data, bytes); }
+
+std::size_t ReadableBytes(const void* from, std::size_t bytes) {
+  constexpr std::size_t kPages = 128;
+  constexpr std::uint64_t kPage = 4096;
+  char seen[kPages];
+  iovec pages[kPages];  // one byte of each
+  const iovec into{seen, sizeof seen};
+  const auto begin = reinterpret_cast<std::uint64_t>(from);
+  const std::uint64_t end = bytes < UINT64_MAX - begin ? begin + bytes : UINT64_MAX;
+  std::size_t count = 0;
+  std::uint64_t reach = begin;  // behind the last page that is asked about
+  for (; count < kPages && reach < end; reach = (reach & ~(kPage - 1)) + kPage)
+    pages[count++] = {reinterpret_cast<void*>(reach), 1};
+  if (count == 0) return 0;
+  const long read = SystemCall(SYS_process_vm_readv, ProcessId(), &into, 1L, pages, count, 0L);
+  if (read == -EFAULT) return 0;
+  if (read < 0) return bytes;
+  const std::uint64_t good = static_cast<std::size_t>(read) < count
+                                 ? reinterpret_cast<std::uint64_t>(pages[read].iov_base)
+                                 : reach;
+  return (good < end ? good : end) - begin;
+}
 
 long ReadFile(const char* path, std::span<char> buffer) {
   const int descriptor = Open(path, Access::kRead);

@@ -3,6 +3,7 @@
 #include "os/os.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +139,22 @@ TEST(OnFork, RunsInTheChildOnly) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(forked, 0);
+}
+
+TEST(Os, HowFarMemoryCanBeRead) {
+  constexpr std::size_t kPage = 4096;
+  auto* map = static_cast<char*>(
+      mmap(nullptr, 200 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(map, MAP_FAILED);
+  ASSERT_EQ(mprotect(map + 10 * kPage, kPage, PROT_NONE), 0);
+  EXPECT_EQ(ReadableBytes(map + 100, 20), 20u);
+  EXPECT_EQ(ReadableBytes(map + 100, 20 * kPage), 10 * kPage - 100);
+  EXPECT_EQ(ReadableBytes(map + 10 * kPage + 5, 1), 0u);
+  EXPECT_EQ(ReadableBytes(map + 11 * kPage + 1, 180 * kPage), 128 * kPage - 1) << "at once";
+  EXPECT_EQ(ReadableBytes(map, 0), 0u);
+  EXPECT_EQ(ReadableBytes(reinterpret_cast<void*>(8), 8), 0u);
+  EXPECT_EQ(ReadableBytes(reinterpret_cast<void*>(~std::uintptr_t{0} - 3), 100), 0u);
+  munmap(map, 200 * kPage);
 }
 
 }  // namespace
