@@ -1,11 +1,13 @@
 #include "base/process.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
+#include <memory>
 #include <vector>
 
 #include "base/files.h"
@@ -21,6 +23,8 @@ T NumberAt(const std::vector<std::string_view>& fields, std::size_t index) {
   }
   return value;
 }
+
+bool HasEnded(const ProcessStat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
 
 }  // namespace
 
@@ -77,14 +81,39 @@ bool Alive(const ProcessIdentity& identity) {
   Result<ProcessStat> stat = ReadProcessStat(identity.pid);
   if (!stat) return IsHidden(identity.pid);
   if (stat->identity.start_ticks != identity.start_ticks) return false;
-  bool ended = stat->state == 'Z' || stat->state == 'X';
-  return !ended || stat->threads > 1;
+  return !HasEnded(*stat) || stat->threads > 1;
+}
+
+pid_t LivingThread(pid_t pid) {
+  const Result<ProcessStat> stat = ReadProcessStat(pid);
+  if (!stat || !HasEnded(*stat) || stat->threads <= 1) return pid;
+  // Threads that have ended stay listed only while somebody traces them.
+  constexpr int kMostThreads = 4096;
+  const std::string folder = "/proc/" + std::to_string(pid) + "/task";
+  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir(folder.c_str()), &closedir);
+  for (int seen = 0; tasks && seen < kMostThreads; ++seen) {
+    const dirent* entry = readdir(tasks.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    pid_t thread = 0;
+    std::from_chars(name.data(), name.data() + name.size(), thread);
+    if (thread == 0 || thread == pid) continue;
+    const Result<ProcessStat> of_thread = ReadProcessStat(thread);
+    if (of_thread && !HasEnded(*of_thread)) return thread;
+  }
+  return pid;
 }
 
 std::uint64_t NamespaceInode(pid_t pid, const char* kind) {
-  struct stat info{};
-  std::string path = "/proc/" + std::to_string(pid) + "/ns/" + kind;
-  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+  const auto inode_of = [kind](pid_t task) -> std::uint64_t {
+    struct stat info{};
+    const std::string path = "/proc/" + std::to_string(task) + "/ns/" + kind;
+    return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+  };
+  const std::uint64_t inode = inode_of(pid);
+  if (inode != 0 || errno != ENOENT) return inode;
+  const pid_t thread = LivingThread(pid);
+  return thread == pid ? 0 : inode_of(thread);
 }
 
 std::optional<uid_t> RealUser(pid_t pid) {

@@ -43,6 +43,11 @@ bool IsHidden(pid_t pid);
 // as alive.
 bool Alive(const ProcessIdentity& identity);
 
+// The number under which /proc shows memory, namespaces and files of a process: its own, or that of
+// a thread that lives where the first one has ended (pthread_exit in main). Of such a process
+// /proc/PID shows empty lists and no namespaces.
+pid_t LivingThread(pid_t pid);
+
 // Inode of a namespace of a process ("mnt", "pid", "user"); 0 when it may not be seen or is gone.
 std::uint64_t NamespaceInode(pid_t pid, const char* kind);
 

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 namespace tessera::base {
 namespace {
@@ -81,6 +85,33 @@ TEST(Process, NamesNamespaceAndUserOfWhatItMaySee) {
   EXPECT_EQ(NamespaceInode(0x3fffff, "mnt"), 0u);
   EXPECT_EQ(RealUser(getpid()), getuid());
   EXPECT_FALSE(RealUser(0x3fffff));
+}
+
+TEST(Process, WhoseFirstThreadHasEndedIsSeenByAnother) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const pid_t first = getpid();
+    std::thread([first, to = ready[1]] {
+      while (ReadProcessStat(first)->state != 'Z') usleep(1000);
+      if (write(to, "+", 1) != 1) _exit(1);
+      for (;;) pause();
+    }).detach();
+    syscall(SYS_exit, 0);
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_NE(LivingThread(child), child);
+  EXPECT_EQ(NamespaceInode(child, "mnt"), NamespaceInode(getpid(), "mnt"));
+  EXPECT_EQ(NamespaceInode(child, "pid"), NamespaceInode(getpid(), "pid"));
+  EXPECT_TRUE(Alive({child, ReadProcessStat(child)->identity.start_ticks}));
+  kill(child, SIGKILL);
+  waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT);
+  EXPECT_EQ(LivingThread(child), child) << "nothing of it lives";
+  EXPECT_EQ(NamespaceInode(child, "mnt"), 0u);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(LivingThread(getpid()), getpid());
 }
 
 }  // namespace

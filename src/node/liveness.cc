@@ -138,7 +138,7 @@ bool LivenessProbe::EnvironmentNames(const SliceRecord& record) {
 std::optional<bool> LivenessProbe::MapsFile(pid_t pid, std::uint64_t inode) {
   constexpr std::size_t kMostMaps = 16 << 20;
   const Result<std::string> maps = memory_.Read(pid, "maps", kMostMaps);
-  if (!maps) return std::nullopt;
+  if (!maps || maps->empty()) return std::nullopt;
   const std::string number = " " + std::to_string(inode) + " ";
   const std::string name = std::string("/") + contract::kLedgerFile;
   for (std::size_t start = 0; start < maps->size();) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/process.h"
 #include "contract/names.h"
 
 namespace tessera::node {
@@ -150,7 +151,11 @@ SeenPolicy SeenIn(std::string_view mountinfo) {
 }
 
 SeenPolicy PolicySeenBy(pid_t pid) {
-  const Result<std::string> text = MountinfoOf(std::to_string(pid));
+  Result<std::string> text = MountinfoOf(std::to_string(pid));
+  if (!text) {
+    const pid_t thread = base::LivingThread(pid);
+    if (thread != pid) text = MountinfoOf(std::to_string(thread));
+  }
   if (!text) return {};
   return SeenIn(*text);
 }

@@ -163,6 +163,10 @@ Result<std::string> ProcessMemory::Read(pid_t pid, const char* file, std::size_t
   if (Status started = Start(); !started) return Fail(started.error());
   const pid_t child = child_;
   Result<std::string> text = Ask(pid, file, most_bytes);
+  if (text && text->empty()) {
+    const pid_t thread = base::LivingThread(pid);
+    if (thread != pid) text = Ask(thread, file, most_bytes);
+  }
   if (!text && text.error().code == Code::kDeadlineExceeded) {
     hung_.insert(TenantOf(pid));
     EverHung()[TenantOf(pid)] = child;

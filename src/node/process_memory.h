@@ -31,8 +31,9 @@ class ProcessMemory {
   ProcessMemory(const ProcessMemory&) = delete;
   ProcessMemory& operator=(const ProcessMemory&) = delete;
 
-  // The first `most_bytes` of /proc/PID/`file`. kDeadlineExceeded: it hangs, or one of the same
-  // tenant did.
+  // The first `most_bytes` of /proc/PID/`file`, by a thread that lives. kDeadlineExceeded: it
+  // hangs, or one of the same tenant did. Empty: a process without memory, which is about to end or
+  // of the kernel; of "maps" that says nothing about what it had mapped.
   Result<std::string> Read(pid_t pid, const char* file, std::size_t most_bytes);
 
  private:

@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <random>
+#include <thread>
 
 #include "base/files.h"
 #include "contract/names.h"
@@ -135,6 +137,41 @@ TEST_P(MountNamespace, KeepsASliceAliveWhileItShowsItsPolicy) {
     record->mount_namespace = base::NamespaceInode(child, "mnt");
     ASSERT_TRUE(store.Update(*record));
     EXPECT_EQ(store.Find("kept").has_value(), GetParam());
+  }
+  close(go[1]);
+  waitpid(child, nullptr, 0);
+  if (answer != '+') GTEST_SKIP() << "no mount namespace to be had";
+  EXPECT_FALSE(store.Find("kept"));
+}
+
+TEST_F(StoreTest, AProcessWhoseFirstThreadHasEndedKeepsItsSlice) {
+  Store store = Open();
+  Result<SliceRecord> record = store.Commit(TwoCards(), Asking(100, "kept"));
+  ASSERT_TRUE(record);
+  int ready[2], go[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool made = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    made = made && ShowPolicy(record->directory + "/policy");
+    const pid_t first = getpid();
+    close(go[1]);
+    std::thread([=] {
+      while (base::ReadProcessStat(first)->state != 'Z') usleep(1000);
+      char answer = made ? '+' : '-';
+      _exit(write(ready[1], &answer, 1) == 1 && read(go[0], &answer, 1) == 0 ? 0 : 1);
+    }).detach();
+    syscall(SYS_exit, 0);
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  if (answer == '+') {
+    record->launcher = {};
+    record->mount_namespace = base::NamespaceInode(child, "mnt");
+    EXPECT_NE(record->mount_namespace, 0u);
+    ASSERT_TRUE(store.Update(*record));
+    EXPECT_TRUE(store.Find("kept"));
   }
   close(go[1]);
   waitpid(child, nullptr, 0);

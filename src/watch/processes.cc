@@ -99,7 +99,7 @@ class ProcFs : public Processes {
 
   std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) override {
     const Result<std::string> text = memory().Read(pid, "maps", kMostMaps);
-    if (!text) return std::nullopt;
+    if (!text || text->empty()) return std::nullopt;
     Mapped mapped;
     LookAtLines(*text, ledger, mapped);
     return mapped;

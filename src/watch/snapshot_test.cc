@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <random>
+#include <thread>
 
 #include "base/clock.h"
 #include "driver/testing/fake_nvml.h"
@@ -299,6 +301,39 @@ TEST(RealProcesses, SeeThisProcess) {
   EXPECT_FALSE(RealProcesses().PolicyOf(getpid()).place) << "in no slice";
   RealProcesses().EndLook();
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a look leaves no child";
+}
+
+TEST(RealProcesses, SeeOneWhoseFirstThreadHasEndedByAnother) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const pid_t first = getpid();
+    std::thread([first, to = ready[1]] {
+      while (base::ReadProcessStat(first)->state != 'Z') usleep(1000);
+      if (write(to, "+", 1) != 1) _exit(1);
+      for (;;) pause();
+    }).detach();
+    syscall(SYS_exit, 0);
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  struct stat info{};
+  ASSERT_EQ(stat("/proc/self/exe", &info), 0);
+  const FileIdentity program{info.st_dev, info.st_ino};
+  const std::optional<Mapped> mapped = RealProcesses().Maps(child, program);
+  EXPECT_TRUE(mapped && mapped->ledger) << "the file asked about is mapped";
+  EXPECT_TRUE(RealProcesses().PolicyOf(child).readable);
+  for (const ProcessEntry& process : RealProcesses().All()) {
+    if (process.identity.pid != child) continue;
+    EXPECT_EQ(process.mount_namespace, base::NamespaceInode(getpid(), "mnt"));
+    EXPECT_NE(RealProcesses().CommandLine(process).find("watch_test"), std::string::npos);
+  }
+  kill(child, SIGKILL);
+  waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT);
+  EXPECT_FALSE(RealProcesses().Maps(child, program)) << "without memory nothing is said of a fence";
+  RealProcesses().EndLook();
+  waitpid(child, nullptr, 0);
 }
 
 }  // namespace

@@ -20,6 +20,18 @@ assert not ctypes.CDLL({DEEP!r}, mode=8).HoldDeep(ctypes.c_size_t(600 << 20))
 print("holding", flush=True)
 sys.stdin.read()
 """
+# The same in a thread, after the first one has ended.
+HEADLESS = f"""
+import ctypes, sys, threading, time
+def hold():
+    while open("/proc/self/stat").read().rsplit(")", 1)[1].split()[0] != "Z":
+        time.sleep(0.01)
+    assert not ctypes.CDLL({DEEP!r}, mode=8).HoldDeep(ctypes.c_size_t(600 << 20))
+    print("holding", flush=True)
+    sys.stdin.read()
+threading.Thread(target=hold).start()
+ctypes.CDLL(None).syscall(60, 0)
+"""
 # Holds memory as it should, then makes its ledger say that it holds none.
 FORGES = f"""
 import ctypes, mmap, os, sys
@@ -168,6 +180,18 @@ class Accused(Case):
         self.assertEqual({(f["slice"], f["kind"], f["command"]) for f in ps["findings"]},
                          {("leaver", "no-fence", "raw_static"), ("leaver", "uncharged", "raw_static")})
         self.assertEqual(ps["foreign"], [])
+
+    def test_one_whose_first_thread_has_ended_is_named_and_answered(self):
+        # Its /proc/PID shows no namespace and no maps; those of its other threads do.
+        machine = self.machine()
+        process = machine.start(TESSERA, "run", "--mem", "1000", "--name", "headless", "--on-bypass", "kill", "--", "sh", "-c",
+                                'exec 3<&0; (setsid "$0" -c "$1" <&3 & exit); read line', sys.executable, HEADLESS)
+        self.says(process, "holding")
+        ps = machine.json("ps")
+        self.assertEqual([(f["slice"], f["kind"]) for f in ps["findings"]], [("headless", "uncharged")])
+        self.assertEqual(ps["foreign"], [])
+        pid = ps["findings"][0]["pid"]
+        wait_until("it is gone", lambda: not os.path.exists(f"/proc/{pid}/task") or len(os.listdir(f"/proc/{pid}/task")) < 2, WITHIN_S)
 
     def test_who_left_everything_behind_is_shown_as_foreign(self):
         if not ROOT:

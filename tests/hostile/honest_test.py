@@ -3,7 +3,7 @@ import time
 
 from hostile import BOUND, TESSERA, Case, main, program, wait_until
 
-KINDS = ("threads", "fork", "exec", "contexts", "modules", "short", "pools")
+KINDS = ("threads", "fork", "exec", "contexts", "modules", "short", "pools", "headless")
 # Long enough for three looks of every watcher.
 SECONDS = 24
 

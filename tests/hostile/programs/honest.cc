@@ -1,6 +1,7 @@
 // Ordinary programs whose memory figures are awkward to follow. None of them goes round anything.
 //
 //   honest KIND SECONDS   does so for SECONDS, then prints "done"
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -133,6 +134,18 @@ void Pools() {
   }
 }
 
+// One that goes on in a thread when its first one has ended.
+void Headless() {
+  std::thread([] {
+    OpenCard();
+    Take(400 * kMiB);
+    while (Going()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Say("done");
+    std::exit(0);
+  }).detach();
+  pthread_exit(nullptr);
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -142,8 +155,9 @@ int main(int count, char** words) {
   const struct {
     const char* name;
     void (*run)();
-  } kinds[] = {{"threads", Threads}, {"fork", Fork},        {"exec", Exec},  {"contexts", Contexts},
-               {"modules", Modules}, {"short", ShortLived}, {"pools", Pools}};
+  } kinds[] = {{"threads", Threads},   {"fork", Fork},        {"exec", Exec},
+               {"contexts", Contexts}, {"modules", Modules},  {"short", ShortLived},
+               {"pools", Pools},       {"headless", Headless}};
   for (const auto& kind : kinds) {
     if (std::strcmp(kind.name, words[1]) != 0) continue;
     kind.run();
