@@ -91,8 +91,9 @@ class RunCommand : public Command {
                  "share of each card's compute, 1 to 100; recorded and shown, not enforced yet");
     options.Text("--card", text_.card, "INDEX|UUID[,...]", "only these cards");
     options.Text("--cards", text_.cards, "N", "how many cards, 1 by default");
-    options.Text("--name", text_.name, "NAME",
-                 "the slice's name, unique while it lives; the command's by default");
+    options.Text(
+        "--name", text_.name, "NAME",
+        "the slice's name, unique among your own while it lives; the command's by default");
     options.Choice("--priority", text_.priority, kPriorities,
                    "recorded and shown, not enforced yet");
     options.Choice("--policy", text_.policy, kPolicies,

@@ -59,9 +59,11 @@ Status NothingBroken(const Inventory& inventory) {
 Result<std::string> ChooseName(const Inventory& inventory, const NewSlice& wanted) {
   std::set<std::string> taken;
   for (const SliceRecord& record : inventory.live) {
+    // Nobody keeps others from a name by taking it first.
+    if (record.owner != geteuid()) continue;
     if (!wanted.request.name.empty() && record.slice.name == wanted.request.name) {
       return Fail(Code::kAlreadyExists,
-                  "--name: '" + wanted.request.name + "' is taken by a live slice (pid " +
+                  "--name: '" + wanted.request.name + "' is taken by a live slice of yours (pid " +
                       std::to_string(record.launcher.pid) + "); names are unique while they live");
     }
     taken.insert(record.slice.name);

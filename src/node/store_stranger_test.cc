@@ -44,6 +44,33 @@ TEST_F(StoreStranger, ManyEntriesOfOneUserHideNobodysSlices) {
   EXPECT_FALSE(store.SetLimits(TwoCards(), "mine", change));
 }
 
+TEST_F(StoreStranger, NamesThatOthersTookAreFree) {
+  if (geteuid() != 0) GTEST_SKIP() << "plays another user";
+  Store store = Open();
+  chmod(folder_.c_str(), 0755);
+  // A slice of another user, who is this process for a moment.
+  ASSERT_EQ(seteuid(kStranger), 0);
+  const Result<SliceRecord> theirs = store.Commit(TwoCards(), Asking(100, "chat"));
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(theirs) << theirs.error().message;
+  SliceRecord record = *theirs;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setresuid(kStranger, kStranger, kStranger) != 0) _exit(1);
+    _exit(pause());
+  }
+  for (int i = 0; i < 1000 && base::RealUser(child) != kStranger; ++i) usleep(10'000);
+  record.launcher = base::ReadProcessStat(child)->identity;
+  ASSERT_TRUE(store.Update(record));
+  ASSERT_EQ(store.Read()->live.size(), 1u);
+  const Result<SliceRecord> mine = store.Commit(TwoCards(), Asking(100, "chat"));
+  EXPECT_TRUE(mine) << mine.error().message;
+  EXPECT_EQ(store.Find("chat")->owner, 0u);
+  EXPECT_EQ(store.Commit(TwoCards(), Asking(100, "chat")).error().code, Code::kAlreadyExists);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST_F(StoreStranger, AnotherUsersProcessIsNoLauncher) {
   if (geteuid() != 0) GTEST_SKIP() << "plays another user";
   Store store = Open();

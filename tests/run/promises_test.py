@@ -131,7 +131,7 @@ class Promises(Case):
         self.started(options=["--name", "chat"])
         result = self.run_in_slice("true", options=["--name", "chat"])
         self.assertEqual(result.returncode, 2)
-        self.assertIn("--name: 'chat' is taken by a live slice", result.stderr)
+        self.assertIn("--name: 'chat' is taken by a live slice of yours", result.stderr)
 
     def test_spread_and_cards(self):
         self.started(mem="100", options=["--card", "0"])
