@@ -10,7 +10,7 @@ TREE = os.path.dirname(os.path.dirname(HERE))
 VERDICTS = ("prevented", "detected", "neither", "cluster")
 # Groups whose numbers must be complete: prefix -> last number.
 COMPLETE = {"C1.": 17, "C2.": 34, "C6.": 21, "A": 20, "G": 12, "H": 8, "T": 35}
-COMPLETE["M"] = 8
+COMPLETE["M"] = 9
 
 
 def rows():

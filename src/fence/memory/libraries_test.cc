@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <vector>
+
 #include "compute/gate.h"
 #include "memory/testing/memory_fixture.h"
 
@@ -121,6 +124,75 @@ TEST_F(Libraries, AnUnloadThatFailsChangesNothing) {
   EXPECT_TRUE(LaunchesAreWatched());
   Unload(library);
   Same();
+}
+
+// This process has no driver library: what is seen is what was loaded before.
+TEST_F(Libraries, WhatLooksAtAKernelOrPutsItIntoAGraphLoadsItCharged) {
+  const auto in = [](CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); };
+  const auto node = [&](CUkernel kernel, bool as_function, CUcontext context) {
+    CUDA_KERNEL_NODE_PARAMS params{};
+    if (as_function) params.func = in(kernel);
+    if (!as_function) params.kern = kernel;
+    params.ctx = context;
+    return params;
+  };
+  int value = 0;
+  CUmodule module = nullptr;
+  const std::vector<std::function<CUresult(CUkernel)>> calls = {
+      [&](CUkernel k) { return cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, in(k)); },
+      [&](CUkernel k) { return cuFuncGetModule(&module, in(k)); },
+      [&](CUkernel k) { return cuFuncLoad(in(k)); },
+      [&](CUkernel k) { return cuFuncSetCacheConfig(in(k), CU_FUNC_CACHE_PREFER_L1); },
+      [&](CUkernel k) { return cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, k, 0); },
+      [&](CUkernel k) { return cuKernelSetCacheConfig(k, CU_FUNC_CACHE_PREFER_L1, 0); },
+      [&](CUkernel k) { return cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, in(k), 32, 0); },
+      [&](CUkernel k) {
+        const auto params = node(k, true, nullptr);
+        return cuGraphAddKernelNode_v2(nullptr, nullptr, nullptr, 0, &params);
+      },
+      [&](CUkernel k) {
+        const auto params = node(k, false, nullptr);
+        return cuGraphKernelNodeSetParams_v2(nullptr, &params);
+      },
+      [&](CUkernel k) {
+        real::cuCtxSetCurrent(nullptr);
+        const auto params = node(k, false, context_);
+        const CUresult result = cuGraphExecKernelNodeSetParams_v2(nullptr, nullptr, &params);
+        OnCard(0);
+        return result;
+      },
+      [&](CUkernel k) {
+        CUDA_KERNEL_NODE_PARAMS_v1 params{};
+        params.func = in(k);
+        return cuGraphAddKernelNode(nullptr, nullptr, nullptr, 0, &params);
+      },
+      [&](CUkernel k) {
+        CUgraphNodeParams params{};
+        params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+        params.kernel.kern = k;
+        return cuGraphAddNode_v2(nullptr, nullptr, nullptr, nullptr, 0, &params);
+      },
+      [&](CUkernel k) {
+        CUgraphNodeParams params{};
+        params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+        params.kernel.func = in(k);
+        return cuGraphExecNodeSetParams(nullptr, nullptr, &params);
+      },
+  };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    real::cuCtxSetCurrent(nullptr);
+    const CUlibrary library = NewLibrary();
+    const CUkernel kernel = KernelOf(library);
+    OnCard(0);
+    SetLimit(0, base_ + 10 * kMiB);
+    EXPECT_EQ(calls[i](kernel), CUDA_ERROR_OUT_OF_MEMORY) << i;
+    EXPECT_EQ(LedgerBytes(0), base_) << i;
+    SetLimit(0, base_ + 20 * kMiB);
+    EXPECT_EQ(calls[i](kernel), CUDA_ERROR_STUB_LIBRARY) << i;
+    EXPECT_EQ(LedgerBytes(0), base_ + 14 * kMiB) << i;
+    Same();
+    Unload(library);
+  }
 }
 
 }  // namespace
