@@ -1,7 +1,10 @@
 #include "base/process.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/files.h"
 
 namespace tessera::base {
@@ -114,6 +118,19 @@ std::uint64_t NamespaceInode(pid_t pid, const char* kind) {
   if (inode != 0 || errno != ENOENT) return inode;
   const pid_t thread = LivingThread(pid);
   return thread == pid ? 0 : inode_of(thread);
+}
+
+bool IsInUserNamespace(pid_t pid, std::uint64_t inode) {
+  constexpr int kMostDepth = 33;  // the kernel's limit, the first one included
+  const std::string path = "/proc/" + std::to_string(LivingThread(pid)) + "/ns/user";
+  Fd space(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  for (int depth = 0; space.valid() && depth < kMostDepth; ++depth) {
+    struct stat info{};
+    if (fstat(space.get(), &info) != 0) return false;
+    if (info.st_ino == inode) return true;
+    space = Fd(ioctl(space.get(), NS_GET_PARENT));  // EPERM above the caller's own
+  }
+  return false;
 }
 
 std::optional<uid_t> RealUser(pid_t pid) {

@@ -51,6 +51,10 @@ pid_t LivingThread(pid_t pid);
 // Inode of a namespace of a process ("mnt", "pid", "user"); 0 when it may not be seen or is gone.
 std::uint64_t NamespaceInode(pid_t pid, const char* kind);
 
+// Whether the process is in the user namespace of that inode, or in one below it: no process leaves
+// its own for one that is not below. False where it may not be seen.
+bool IsInUserNamespace(pid_t pid, std::uint64_t inode);
+
 // The real user of a process; none: may not be seen. The owner of /proc/PID will not do: it is root
 // for what may not be dumped.
 std::optional<uid_t> RealUser(pid_t pid);

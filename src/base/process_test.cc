@@ -1,5 +1,6 @@
 #include "base/process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 #include <thread>
+
+#include "base/fd.h"
 
 namespace tessera::base {
 namespace {
@@ -85,6 +88,44 @@ TEST(Process, NamesNamespaceAndUserOfWhatItMaySee) {
   EXPECT_EQ(NamespaceInode(0x3fffff, "mnt"), 0u);
   EXPECT_EQ(RealUser(getpid()), getuid());
   EXPECT_FALSE(RealUser(0x3fffff));
+}
+
+TEST(Process, IsInTheUserNamespacesThatItsOwnIsBelow) {
+  const std::uint64_t own = NamespaceInode(getpid(), "user");
+  EXPECT_TRUE(IsInUserNamespace(getpid(), own));
+  EXPECT_FALSE(IsInUserNamespace(getpid(), 1));
+  EXPECT_FALSE(IsInUserNamespace(0x3fffff, own));
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::uint64_t outer = 0;
+    const std::string user = "0 " + std::to_string(geteuid()) + " 1";
+    const std::string group = "0 " + std::to_string(getegid()) + " 1";
+    if (unshare(CLONE_NEWUSER) == 0) outer = NamespaceInode(getpid(), "user");
+    const auto put = [](const char* path, const std::string& text) {
+      const Fd file(open(path, O_WRONLY | O_CLOEXEC));
+      return write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    };
+    if (!put("/proc/self/setgroups", "deny") || !put("/proc/self/uid_map", user) ||
+        !put("/proc/self/gid_map", group)) {
+      outer = 0;
+    }
+    if (outer != 0 && unshare(CLONE_NEWUSER) != 0) outer = 0;
+    if (write(ready[1], &outer, sizeof outer) != sizeof outer) _exit(1);
+    for (;;) pause();
+  }
+  std::uint64_t outer = 0;
+  ASSERT_EQ(read(ready[0], &outer, sizeof outer), static_cast<ssize_t>(sizeof outer));
+  if (outer != 0) {
+    EXPECT_NE(NamespaceInode(child, "user"), outer);
+    EXPECT_TRUE(IsInUserNamespace(child, outer));
+    EXPECT_TRUE(IsInUserNamespace(child, own));
+    EXPECT_FALSE(IsInUserNamespace(getpid(), outer));
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  if (outer == 0) GTEST_SKIP() << "no user namespace to be had";
 }
 
 TEST(Process, WhoseFirstThreadHasEndedIsSeenByAnother) {

@@ -86,6 +86,9 @@ json::object ProcessJson(const watch::SliceProcess& process) {
     case watch::Belongs::kSeesPolicy:
       object["belongs_by"] = "sees-policy";
       break;
+    case watch::Belongs::kUserNamespace:
+      object["belongs_by"] = "user-namespace";
+      break;
   }
   object["fence_mapped"] =
       process.mapped ? json::value(process.mapped->fence) : json::value(nullptr);

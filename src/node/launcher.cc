@@ -151,8 +151,11 @@ Status Prepare(Store& store, SliceRecord& record, const LaunchPlan& plan) {
     if (Status fenced = FenceByEnvironment(record, plan); !fenced) return fenced;
     return store.Update(record);
   }
+  const std::uint64_t before = base::NamespaceInode(getpid(), "user");
   if (Status entered = EnterNamespace(); !entered) return entered;
   record.mount_namespace = base::NamespaceInode(getpid(), "mnt");
+  const std::uint64_t user_namespace = base::NamespaceInode(getpid(), "user");
+  if (user_namespace != before) record.user_namespace = user_namespace;
   if (Status updated = store.Update(record); !updated) return updated;
   if (Status built = BuildView(sandbox); !built) return built;
   return DropNamespaceCapabilities();

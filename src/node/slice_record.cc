@@ -75,6 +75,9 @@ SliceRecord FromJson(const json::object& object) {
   record.launcher.start_ticks = json::value_to<std::uint64_t>(launcher.at("start_ticks"));
   record.mount_namespace = json::value_to<std::uint64_t>(object.at("mount_namespace"));
   record.pid_namespace = json::value_to<std::uint64_t>(object.at("pid_namespace"));
+  if (const json::value* user = object.if_contains("user_namespace"); user != nullptr) {
+    record.user_namespace = json::value_to<std::uint64_t>(*user);
+  }
   record.boot_id = json::value_to<std::string>(object.at("boot_id"));
   record.fencing =
       object.at("fencing").as_string() == "namespace" ? Fencing::kNamespace : Fencing::kEnvironment;
@@ -108,6 +111,7 @@ std::string RecordText(const SliceRecord& record) {
       {"launcher",
        json::object{{"pid", record.launcher.pid}, {"start_ticks", record.launcher.start_ticks}}},
       {"mount_namespace", record.mount_namespace},
+      {"user_namespace", record.user_namespace},
       {"pid_namespace", record.pid_namespace},
       {"boot_id", record.boot_id},
       {"fencing", FencingText(record.fencing)},

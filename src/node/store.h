@@ -56,8 +56,10 @@ struct SliceRecord {
   std::int64_t created_ns = 0;     // of the machine's monotonic clock: the order within one second
   base::ProcessIdentity launcher;  // becomes the command by exec: the same pid and start
   std::uint64_t mount_namespace = 0;  // inode; 0 before it was made and with kEnvironment
-  std::uint64_t pid_namespace = 0;    // that `launcher.pid` counts in
-  std::string boot_id;                // start times of another boot mean nothing
+  // Inode of the user namespace that was made for this slice alone; 0: none was.
+  std::uint64_t user_namespace = 0;
+  std::uint64_t pid_namespace = 0;  // that `launcher.pid` counts in
+  std::string boot_id;              // start times of another boot mean nothing
   Fencing fencing = Fencing::kNamespace;
   contract::BypassAction bypass = contract::BypassAction::kReport;
   // By card, the most that was ever promised: what a slice held rightfully before its limit was

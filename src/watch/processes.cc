@@ -107,6 +107,10 @@ class ProcFs : public Processes {
 
   std::optional<uid_t> UserOf(pid_t pid) override { return base::RealUser(pid); }
 
+  bool InUserNamespace(pid_t pid, std::uint64_t inode) override {
+    return base::IsInUserNamespace(pid, inode);
+  }
+
   node::SeenPolicy PolicyOf(pid_t pid) override { return node::PolicySeenBy(pid); }
 
   void EndLook() override { memory_ = nullptr; }

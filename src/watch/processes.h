@@ -49,6 +49,8 @@ class Processes {
   virtual std::optional<Mapped> Maps(pid_t pid, const FileIdentity& ledger) = 0;
   // The real user of the process; none: may not be seen.
   virtual std::optional<uid_t> UserOf(pid_t pid) = 0;
+  // False also where it may not be seen.
+  virtual bool InUserNamespace(pid_t pid, std::uint64_t inode) = 0;
   virtual node::SeenPolicy PolicyOf(pid_t pid) = 0;
   virtual void EndLook() {}  // lets go of what the look was taken with
 };

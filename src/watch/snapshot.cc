@@ -123,6 +123,14 @@ std::map<pid_t, Belongs> Members(const Search& search) {
     if (members.contains(pid) || !search.SeesPolicy(pid)) continue;
     if (search.MayBelong(pid)) members.emplace(pid, Belongs::kSeesPolicy);
   }
+  // Nor can anybody leave the user namespace that was made for the slice. Its number is the slice's
+  // as long as something that is certainly of it keeps it.
+  for (pid_t pid : search.listed) {
+    if (members.empty() || search.record.user_namespace == 0) break;
+    if (members.contains(pid) || !search.MayBelong(pid)) continue;
+    if (search.processes.InUserNamespace(pid, search.record.user_namespace))
+      members.emplace(pid, Belongs::kUserNamespace);
+  }
   // Children of members, until nothing changes; pids do not follow ancestry, so once through is not
   // enough.
   for (bool changed = true; changed;) {

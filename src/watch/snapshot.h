@@ -22,7 +22,7 @@
 
 namespace tessera::watch {
 
-enum class Belongs { kMountNamespace, kDescendant, kMapsLedger, kSeesPolicy };
+enum class Belongs { kMountNamespace, kDescendant, kMapsLedger, kSeesPolicy, kUserNamespace };
 
 struct SliceProcess {
   ProcessEntry process;

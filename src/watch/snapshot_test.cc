@@ -156,6 +156,29 @@ TEST_F(SnapshotTest, WhoSeesThePolicyBelongsWhereverHisParentsAre) {
   EXPECT_TRUE(snapshot.foreign.empty());
 }
 
+TEST_F(SnapshotTest, WhoIsInTheSlicesUserNamespaceBelongsWhateverHeSees) {
+  record_.user_namespace = 6666;
+  processes_.all.push_back({{400, 9}, 1, 'S', "leaver", 777, 1});
+  processes_.maps[400] = Mapped{false, true, false};
+  processes_.user_namespaces[400] = 6666;
+  (*nvml_.usages)[0]->processes = {{400, 500 * kMib}};
+  EXPECT_TRUE(Take().slices[0].processes.empty())
+      << "nothing of the slice lives: the number may be another's";
+  AddProcess(own_, "python");
+  const Snapshot snapshot = Take();
+  ASSERT_EQ(snapshot.slices[0].processes.size(), 2u);
+  EXPECT_TRUE(snapshot.foreign.empty());
+  const std::vector<Finding> findings = Judge(snapshot);
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].process.pid, 400);
+  processes_.user_namespaces[400] = 6667;
+  EXPECT_TRUE(Judge(Take()).empty()) << "of another slice";
+  EXPECT_EQ(Take().foreign.size(), 1u);
+  processes_.user_namespaces.clear();
+  record_.user_namespace = 0;
+  EXPECT_TRUE(Judge(Take()).empty()) << "a slice without one adopts nobody";
+}
+
 TEST_F(SnapshotTest, ANamespaceWhoseNumberIsUsedAgainMakesNobodyAMember) {
   // All of this slice have left their namespace; the kernel gave its number to another tenant's.
   processes_.all.push_back({{500, 4}, 1, 'S', "neighbour", 5555, processes_.own_pid_namespace});

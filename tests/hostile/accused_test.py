@@ -2,12 +2,14 @@
 policy says: every way round the fence under every answer, all at once on one machine."""
 import os
 import re
+import shutil
 import signal
 import sys
 import time
 import unittest
 
-from hostile import BOUND, BUILD, HOLDER, MIB, ROOT, TESSERA, Case, gone, main, program, state_of, wait_until
+from hostile import BOUND, BUILD, HOLDER, MIB, ROOT, SIM, TESSERA, Case, gone, main, program, state_of, wait_until
+from user_test import UserMachine
 
 ANSWERS = ("report", "pause", "kill")
 WITHIN_S = 30
@@ -204,6 +206,22 @@ class Accused(Case):
         (foreign,) = machine.json("ps")["foreign"]
         self.assertIn("raw_static 3000", foreign["command"])
         self.assertEqual(foreign["driver_bytes"], 3000 * MIB)
+
+    @unittest.skipUnless(ROOT, "another user needs root")
+    def test_who_left_everything_but_the_user_namespace_is_named(self):
+        machine = UserMachine(SIM, TESSERA)
+        machine.__enter__()
+        self.addCleanup(machine.__exit__)
+        raw = shutil.copy(program("raw_static"), machine.folder)
+        process = machine.start(machine.tessera, "run", "--mem", "1000", "--name", "leaver", "--on-bypass", "kill", "--", "sh", "-c",
+                                f"exec 3<&0; (setsid unshare -Urm sh -c 'mount -t tmpfs none /run/tessera; {raw} 3000 <&3 & exit' &); read line")
+        self.says(process, "holding")
+        ps = machine.json("ps")
+        self.assertEqual({(f["slice"], f["kind"], f["command"]) for f in ps["findings"]},
+                         {("leaver", kind, "raw_static") for kind in ("no-fence", "uncharged", "policy-replaced")})
+        self.assertEqual(ps["foreign"], [])
+        pid = ps["findings"][0]["pid"]
+        wait_until("it is gone", lambda: gone(pid), WITHIN_S)
 
     @unittest.skipUnless(ROOT, "a root directory of its own needs root")
     def test_a_root_of_its_own_without_the_fence_is_named(self):

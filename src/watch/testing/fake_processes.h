@@ -24,6 +24,10 @@ class FakeProcesses : public Processes {
     if (found == users.end()) return std::nullopt;
     return found->second;
   }
+  bool InUserNamespace(pid_t pid, std::uint64_t inode) override {
+    const auto found = user_namespaces.find(pid);
+    return found != user_namespaces.end() && found->second == inode;
+  }
   node::SeenPolicy PolicyOf(pid_t pid) override {
     const auto found = policies.find(pid);
     if (found == policies.end()) return {};
@@ -35,6 +39,7 @@ class FakeProcesses : public Processes {
   std::map<pid_t, Mapped> maps;
   std::map<pid_t, uid_t> users;
   std::map<pid_t, node::Place> policies;  // what stands at /run/tessera/policy
+  std::map<pid_t, std::uint64_t> user_namespaces;
   std::uint64_t own_pid_namespace = 4026531836;
 };
 
