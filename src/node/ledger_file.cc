@@ -47,14 +47,29 @@ std::string Printable(const char* text, std::size_t size) {
   return out;
 }
 
-// With pread: a file that shrinks under us gives a short copy, never a SIGBUS.
+// With pread: a file that shrinks under us gives a short copy, never a SIGBUS. What its tenant has
+// put behind its end is not read, only seen to be there; nor are holes.
 Result<std::string> Copy(int fd, const std::string& path) {
   struct stat info{};
   if (fstat(fd, &info) != 0) return FailErrno(path, errno);
-  std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes),
-                    '\0');
+  LedgerHeader header{};
+  const ssize_t head = pread(fd, &header, sizeof header, 0);
+  if (head < 0) return FailErrno(path, errno);
+  std::size_t size =
+      std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes);
+  if (head == sizeof header && header.magic == contract::kLedgerMagic &&
+      header.file_bytes >= sizeof(LedgerFile) && header.file_bytes < size)
+    size = header.file_bytes + 1;
+  std::string bytes(size, '\0');
   std::size_t have = 0;
   while (have < bytes.size()) {
+    const off_t data = lseek(fd, static_cast<off_t>(have), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) {  // a hole to the end, or cut meanwhile
+      if (fstat(fd, &info) == 0 && static_cast<std::size_t>(info.st_size) >= size) have = size;
+      break;
+    }
+    if (data > static_cast<off_t>(have)) have = std::min(static_cast<std::size_t>(data), size);
+    if (have == size) break;
     ssize_t got = pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FailErrno(path, errno);

@@ -1,6 +1,8 @@
 #include "node/slice_files.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -133,6 +135,32 @@ TEST_F(SliceFilesTest, HeadersThatLieAreRefused) {
   EXPECT_FALSE(LedgerFromBytes("ledger", bytes_, {kCard}));
   bytes_ = "";
   EXPECT_FALSE(LedgerFromBytes("ledger", bytes_, {kCard}));
+}
+
+TEST_F(SliceFilesTest, HolesAndWhatIsBehindTheEndAreNotCopied) {
+  Claim(0, 7);
+  Claim(contract::kMaxSlots - 1, 5);
+  const base::Fd file(open(path_.c_str(), O_RDWR | O_TRUNC | O_CLOEXEC));
+  const auto put = [&](std::size_t at, std::size_t size) {
+    ASSERT_EQ(pwrite(file.get(), bytes_.data() + at, size, static_cast<off_t>(at)),
+              static_cast<ssize_t>(size));
+  };
+  const std::size_t last =
+      offsetof(LedgerFile, slots) + (contract::kMaxSlots - 1) * sizeof(contract::LedgerSlot);
+  put(0, offsetof(LedgerFile, slots) + sizeof(contract::LedgerSlot));
+  put(last, sizeof(contract::LedgerSlot));
+  const auto held = [&] {
+    const Result<base::Folder> slice = base::Folder::Open(folder_);
+    const Result<LedgerView> view = ReadLedger(*slice, {kCard});
+    EXPECT_TRUE(view) << view.error().message;
+    return view.value_or(LedgerView{});
+  };
+  EXPECT_EQ(held().cards[0].held_bytes, 12u);
+  EXPECT_TRUE(held().remarks.empty());
+  ASSERT_EQ(ftruncate(file.get(), 32 << 20), 0);
+  EXPECT_EQ(held().cards[0].held_bytes, 12u);
+  ASSERT_EQ(held().remarks.size(), 1u);
+  EXPECT_NE(held().remarks[0].find("length was changed"), std::string::npos);
 }
 
 TEST_F(SliceFilesTest, ANewerLongerFileIsRead) {

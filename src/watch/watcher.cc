@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "driver/second_wall.h"
 #include "node/child.h"
+#include "node/liveness.h"
+#include "node/slice_folder.h"
 
 namespace tessera::watch {
 namespace {
@@ -132,32 +134,27 @@ class Watcher {
     if (null.valid()) dup2(null.get(), STDERR_FILENO);
   }
 
-  // The slice is over when the state directory is read and does not list it. A directory that
-  // cannot be read now (full of strangers' entries, out of descriptors) is looked at again later,
-  // for an hour at looks of 10 s.
+  // The slice is over when it stands among the slices no more, or nothing of it lives. Slices that
+  // cannot be read now (out of descriptors) are looked at again later, for an hour at looks of 10
+  // s. Other slices are not looked at: whoever makes many of them delays no answer.
   bool Listed() {
     constexpr int kMostUnreadable = 360;
-    Result<node::Inventory> inventory = store_.Read();
-    if (!inventory) {
-      return inventory.error().code != Code::kNotFound && ++unreadable_ < kMostUnreadable;
+    const Result<base::Folder> slices = node::OpenSlices(store_.root().path);
+    Result<node::SliceRecord> record =
+        slices ? node::ReadSlice(*slices, plan_.record.slice.id) : Fail(slices.error());
+    if (!record) {
+      if (record.error().code == Code::kNotFound) return false;
+      return ++unreadable_ < kMostUnreadable;
     }
     unreadable_ = 0;
-    inventory_ = std::move(*inventory);
-    return Slice() != nullptr;
-  }
-
-  // As the last directory that could be read lists it.
-  const node::SliceRecord* Slice() const {
-    for (const node::SliceRecord& record : inventory_.live) {
-      if (record.slice.id == plan_.record.slice.id) return &record;
-    }
-    return nullptr;
+    if (!node::LivenessProbe().Lives(*record)) return false;
+    record->live = true;
+    record_ = std::move(*record);
+    return true;
   }
 
   void LookOnce() {
-    if (!Listed()) return;
-    const node::SliceRecord* record = Slice();
-    if (record == nullptr) return;
+    if (!Listed() || !record_) return;
     OpenDriver();
     Sources sources;
     sources.processes = &RealProcesses();
@@ -168,7 +165,7 @@ class Watcher {
       sources.nvml = Fail(nvml_.error());
     }
     node::Inventory own;
-    own.live.push_back(*record);
+    own.live.push_back(*record_);
     std::vector<Finding> findings = Judge(MakeSnapshot(own, sources));
     for (int again = 0; again < kMoreLooks && !findings.empty(); ++again) {
       Sleep(kBetweenLooksMs);
@@ -188,8 +185,8 @@ class Watcher {
   WatcherPlan plan_;
   node::Store store_;
   base::Fd launcher_;
-  node::Inventory inventory_;
-  int unreadable_ = 0;  // looks one after the other that found the state directory unreadable
+  std::optional<node::SliceRecord> record_;  // as it could be read last
+  int unreadable_ = 0;                       // looks one after the other that found it unreadable
   Result<std::unique_ptr<driver::Nvml>> nvml_ = Fail(Code::kUnavailable, "not opened");
   std::optional<driver::SecondWall> wall_;
   std::vector<driver::WallCard> wall_cards_;
