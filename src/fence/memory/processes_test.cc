@@ -2,15 +2,19 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "memory/testing/memory_fixture.h"
+#include "os/os.h"
 #include "slice/slice.h"
 
 namespace tessera::fence {
@@ -91,20 +95,23 @@ TEST_F(Memory, AForkedChildCannotGiveBackItsParentsMemory) {
   ASSERT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
 }
 
-TEST_F(Memory, AForkedChildHasASlotOfItsOwnThatGoesWithIt) {
+// By whatever call: only fork() tells the fence.
+void ChildHasASlotOfItsOwnThatGoesWithIt(pid_t (*make)()) {
   const std::uint64_t before = LedgerBytes(0);
   const contract::LedgerSlot* mine = OwnSlotOrNull();
   int ready[2], done[2];
   ASSERT_EQ(pipe(ready), 0);
   ASSERT_EQ(pipe(done), 0);
-  const pid_t pid = fork();
+  const pid_t pid = make();
   if (pid == 0) {
     CUcontext context = nullptr;
     CUdeviceptr p = 0;
     char c = 0;
     bool ok = cuCtxCreate_v4(&context, nullptr, 0, 0) == CUDA_SUCCESS;
-    ok = ok && cuMemAlloc_v2(&p, 50 * kMiB) == CUDA_SUCCESS && OwnSlotOrNull() != mine;
-    ok = ok && write(ready[1], ok ? "y" : "n", 1) == 1 && read(done[0], &c, 1) == 1;
+    ok = ok && cuMemAlloc_v2(&p, 50 * kMiB) == CUDA_SUCCESS && OwnSlotOrNull() != mine &&
+         contract::OwnerPid(OwnSlotOrNull()->owner) ==
+             static_cast<std::uint64_t>(syscall(SYS_getpid));
+    ok = write(ready[1], ok ? "y" : "n", 1) == 1 && read(done[0], &c, 1) == 1 && ok;
     _exit(ok ? 0 : 1);
   }
   char c = 'n';
@@ -117,6 +124,30 @@ TEST_F(Memory, AForkedChildHasASlotOfItsOwnThatGoesWithIt) {
   EXPECT_EQ(status, 0);
   SweepSlice(0);
   EXPECT_EQ(LedgerBytes(0), before);
+}
+
+pid_t RawClone() { return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); }
+
+TEST_F(Memory, AForkedChildHasASlotOfItsOwnThatGoesWithIt) {
+  ChildHasASlotOfItsOwnThatGoesWithIt(fork);
+}
+
+TEST_F(Memory, AChildWhoseForkNobodyTellsOfHasASlotOfItsOwn) {
+  ASSERT_TRUE(detail::g_wiped);
+  ChildHasASlotOfItsOwnThatGoesWithIt(_Fork);
+  ChildHasASlotOfItsOwnThatGoesWithIt(RawClone);
+}
+
+TEST_F(Memory, SoIsItWhereTheParentHasOnlyAskedAndTheKernelWipesNothing) {
+  constexpr int kKeepOnFork = 19;  // MADV_KEEPONFORK
+  ASSERT_EQ(madvise(&detail::g_own, sizeof detail::g_own, kKeepOnFork), 0);
+  detail::g_wiped = false;
+  contract::LedgerSlot* mine = std::exchange(detail::g_own.slot, nullptr);
+  SweepSlice(0);  // who this process is, is known
+  ChildHasASlotOfItsOwnThatGoesWithIt(RawClone);
+  detail::g_own.slot = mine;
+  detail::g_wiped = os::WipeInChildren(&detail::g_own, sizeof detail::g_own);
+  EXPECT_TRUE(detail::g_wiped);
 }
 
 TEST_F(Memory, ADeadProcessOfASiblingPidNamespaceIsFound) {

@@ -33,6 +33,10 @@ void Unmap(void* data, std::size_t bytes);
 // How many of the bytes from `from` on can be read, at least as far as the kernel was asked: up to
 // 128 pages at once. 0 where the first cannot; all that were asked where the kernel does not say.
 std::size_t ReadableBytes(const void* from, std::size_t bytes);
+// From now on every child that does not share this process' memory finds zeros there, by whatever
+// call it was made (Linux 4.14). `data` is zeroed memory of the library's own, whole pages. False
+// where the kernel cannot.
+bool WipeInChildren(void* data, std::size_t bytes);
 // Reads a small file whole (for /proc); bytes read, at most buffer.size().
 long ReadFile(const char* path, std::span<char> buffer);
 

@@ -81,6 +81,11 @@ std::size_t ReadableBytes(const void* from, std::size_t bytes) {
   return (good < end ? good : end) - begin;
 }
 
+bool WipeInChildren(void* data, std::size_t bytes) {
+  constexpr int kWipeOnFork = 18;  // MADV_WIPEONFORK
+  return SystemCall(SYS_madvise, data, bytes, kWipeOnFork) == 0;
+}
+
 long ReadFile(const char* path, std::span<char> buffer) {
   const int descriptor = Open(path, Access::kRead);
   if (descriptor < 0) return descriptor;

@@ -11,13 +11,16 @@
 namespace tessera::fence {
 
 namespace detail {
-Mode g_mode = Mode::kUnknown;
+constinit Own g_own = {};
+Mode g_attached = Mode::kUnknown;
+bool g_wiped = false;
 Slice g_slice;
 }  // namespace detail
 
 namespace {
 
 using contract::LayoutFault;
+using detail::g_own;
 using detail::g_slice;
 
 os::SpinMutex g_attach_lock;
@@ -137,12 +140,31 @@ Mode Find(Slice& slice) {
   return AttachEnvironment(slice);
 }
 
+// The page is empty though the slice is known: this is a child that nobody was told of. One thread
+// puts it in order.
+Mode InUnseenChild() {
+  std::uint32_t nobody = 0;
+  if (__atomic_compare_exchange_n(&g_own.forgetting, &nobody, 1u, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE))
+    detail::ForgetParent();
+  Mode mode;
+  const std::uint64_t until = os::MonotonicNs() + kPatienceNs;
+  do {
+    __atomic_load(&g_own.mode, &mode, __ATOMIC_ACQUIRE);
+    if (mode != Mode::kUnknown) return mode;
+    os::SleepNs(1'000'000);
+  } while (os::MonotonicNs() < until);
+  return Mode::kRefused;
+}
+
 }  // namespace
 
 Mode detail::AttachSlow() {
-  if (!g_attach_lock.LockFor(kPatienceNs)) return Mode::kRefused;
   Mode mode;
-  __atomic_load(&g_mode, &mode, __ATOMIC_ACQUIRE);
+  __atomic_load(&g_attached, &mode, __ATOMIC_ACQUIRE);
+  if (mode != Mode::kUnknown) return InUnseenChild();
+  if (!g_attach_lock.LockFor(kPatienceNs)) return Mode::kRefused;
+  __atomic_load(&g_own.mode, &mode, __ATOMIC_ACQUIRE);
   if (mode == Mode::kUnknown) {
     mode = Find(g_slice);
     if (mode == Mode::kRefused) {
@@ -150,7 +172,10 @@ Mode detail::AttachSlow() {
       g_slice.policy = contract::PolicyView();
       g_slice.ledger = contract::LedgerView();
     }
-    __atomic_store(&g_mode, &mode, __ATOMIC_RELEASE);
+    g_wiped = os::WipeInChildren(&g_own, sizeof g_own);
+    // In this order: who finds the slice known and the page empty is a child.
+    __atomic_store(&g_own.mode, &mode, __ATOMIC_RELEASE);
+    __atomic_store(&g_attached, &mode, __ATOMIC_RELEASE);
   }
   g_attach_lock.Unlock();
   return mode;

@@ -4,11 +4,13 @@
 //
 // Sources, first match wins: /run/tessera/policy; the directory that TESSERA_SLICE_DIR names;
 // HAMi's variables; none (inert). Thread safety: every function from any thread. A forked child
-// keeps the mappings and claims a slot of its own at its first charge. No driver call is made here.
-// Errors: a slice that is meant but cannot be used gives Mode::kRefused and one line in
-// SliceProblem(): then nothing is granted.
+// keeps the mappings and claims a slot of its own at its first charge; a child that shares its
+// parent's memory (CLONE_VM) shares its slot, which lives as long as the last of them. No driver
+// call is made here. Errors: a slice that is meant but cannot be used gives Mode::kRefused and one
+// line in SliceProblem(): then nothing is granted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -30,16 +32,32 @@ struct Slice {
 };
 
 namespace detail {
-extern Mode g_mode;  // atomic
+#ifdef __x86_64__
+inline constexpr std::size_t kPageBytes = 4096;
+#else
+inline constexpr std::size_t kPageBytes = 65536;  // the largest that a kernel may have
+#endif
+// What is this process' alone, in pages of which every child gets zeros, however it was forked:
+// _Fork() and clone by number tell nobody in the child.
+struct alignas(kPageBytes) Own {
+  Mode mode;                   // atomic
+  std::uint32_t forgetting;    // atomic; 1: a thread makes the child forget what is its parent's
+  contract::LedgerSlot* slot;  // atomic
+  std::uint64_t owner;         // atomic; who this process is, 0 = not known yet
+};
+extern Own g_own;
+extern Mode g_attached;  // atomic; what this process or its parents have found
+extern bool g_wiped;     // children get zeros; otherwise who claims or sweeps looks at its pid
 extern Slice g_slice;
-extern contract::LedgerSlot* g_slot;  // atomic
 Mode AttachSlow();
 contract::LedgerSlot* ClaimSlot();
+// What is of the parent goes: in a child, before anything else there.
+void ForgetParent();
 }  // namespace detail
 
 inline Mode AttachSlice() {
   Mode mode;
-  __atomic_load(&detail::g_mode, &mode, __ATOMIC_ACQUIRE);
+  __atomic_load(&detail::g_own.mode, &mode, __ATOMIC_ACQUIRE);
   return mode != Mode::kUnknown ? mode : detail::AttachSlow();
 }
 
@@ -51,13 +69,13 @@ const char* SliceProblem();
 // This process' lines in the ledger for a card; nullptr when all slots are taken by the living
 // (counted there).
 inline contract::SlotCard* OwnSlot(std::uint32_t card) {
-  contract::LedgerSlot* slot = __atomic_load_n(&detail::g_slot, __ATOMIC_ACQUIRE);
+  contract::LedgerSlot* slot = __atomic_load_n(&detail::g_own.slot, __ATOMIC_ACQUIRE);
   if (slot == nullptr) slot = detail::ClaimSlot();
   return slot == nullptr ? nullptr : &slot->cards[card];
 }
 // This process' slot as a whole, without claiming one; nullptr before the first charge.
 inline contract::LedgerSlot* OwnSlotOrNull() {
-  return __atomic_load_n(&detail::g_slot, __ATOMIC_ACQUIRE);
+  return __atomic_load_n(&detail::g_own.slot, __ATOMIC_ACQUIRE);
 }
 
 // Looks for dead processes and takes them out of the books. `every_ns` 0: now; otherwise only if

@@ -12,13 +12,9 @@
 
 namespace tessera::fence {
 
-namespace detail {
-contract::LedgerSlot* g_slot = nullptr;
-}
-
 namespace {
 
-using detail::g_slot;
+using detail::g_own;
 
 constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 constexpr std::size_t kMaxResets = 12;
@@ -75,7 +71,7 @@ void BuildId(char (&text)[24]) {
 // Who this process is. Filled under g_claim_lock, or by whoever sweeps first: the values are the
 // same.
 struct Self {
-  std::uint64_t owner = 0;  // atomic; 0 = not known yet
+  std::uint64_t owner = 0;
   std::uint64_t pid_namespace = 0;
   std::uint64_t stack_start = 0;
   bool sees_processes = false;  // /proc shows this pid namespace
@@ -101,32 +97,27 @@ Self ReadSelf() {
   return self;
 }
 
-void AfterFork();
-
 void WatchForks() {
   static std::uint32_t watching = 0;
-  if (__atomic_exchange_n(&watching, 1u, __ATOMIC_ACQ_REL) == 0) os::OnFork(AfterFork);
+  if (__atomic_exchange_n(&watching, 1u, __ATOMIC_ACQ_REL) == 0) os::OnFork(detail::ForgetParent);
 }
 
 const Self& Me() {
-  if (__atomic_load_n(&g_self.owner, __ATOMIC_ACQUIRE) == 0) {
+  const std::uint64_t known = __atomic_load_n(&g_own.owner, __ATOMIC_ACQUIRE);
+  const bool unseen_child =
+      known != 0 && !detail::g_wiped &&
+      contract::OwnerPid(known) != static_cast<std::uint64_t>(os::ProcessId());
+  if (unseen_child) detail::ForgetParent();
+  if (known == 0 || unseen_child) {
     WatchForks();
     const Self self = ReadSelf();
     g_self.pid_namespace = self.pid_namespace;
     g_self.stack_start = self.stack_start;
     g_self.sees_processes = self.sees_processes;
-    __atomic_store_n(&g_self.owner, self.owner, __ATOMIC_RELEASE);
+    __atomic_store_n(&g_self.owner, self.owner, __ATOMIC_RELAXED);
+    __atomic_store_n(&g_own.owner, self.owner, __ATOMIC_RELEASE);
   }
   return g_self;
-}
-
-void AfterFork() {
-  __atomic_store_n(&g_slot, nullptr, __ATOMIC_RELAXED);
-  __atomic_store_n(&g_self.owner, std::uint64_t{0}, __ATOMIC_RELAXED);
-  g_claim_lock = os::SpinMutex();
-  for (auto& place : g_resets) {
-    if (auto reset = __atomic_load_n(&place, __ATOMIC_ACQUIRE); reset != nullptr) reset();
-  }
 }
 
 // From here on the kernel tells everybody, in any pid namespace, whether the owner of the slot
@@ -155,9 +146,22 @@ bool LockIsGone(const contract::LedgerSlot& slot) {
 
 }  // namespace
 
+void detail::ForgetParent() {
+  __atomic_store_n(&g_own.slot, nullptr, __ATOMIC_RELAXED);
+  __atomic_store_n(&g_own.owner, std::uint64_t{0}, __ATOMIC_RELAXED);
+  g_claim_lock = os::SpinMutex();
+  for (auto& place : g_resets) {
+    if (auto reset = __atomic_load_n(&place, __ATOMIC_ACQUIRE); reset != nullptr) reset();
+  }
+  Mode mode;
+  __atomic_load(&g_attached, &mode, __ATOMIC_ACQUIRE);
+  __atomic_store(&g_own.mode, &mode, __ATOMIC_RELEASE);
+}
+
 contract::LedgerSlot* detail::ClaimSlot() {
+  Me();  // before the lock, which is its parent's in a child
   if (!g_claim_lock.LockFor(kPatienceNs)) return nullptr;
-  contract::LedgerSlot* slot = __atomic_load_n(&g_slot, __ATOMIC_ACQUIRE);
+  contract::LedgerSlot* slot = __atomic_load_n(&g_own.slot, __ATOMIC_ACQUIRE);
   if (slot == nullptr) {
     const Self& me = Me();
     contract::ClaimInfo info;
@@ -172,7 +176,7 @@ contract::LedgerSlot* detail::ClaimSlot() {
     if (index >= 0) {
       slot = &ledger.Slot(static_cast<std::uint32_t>(index));
       LockSlot(static_cast<std::uint32_t>(index));
-      __atomic_store_n(&g_slot, slot, __ATOMIC_RELEASE);
+      __atomic_store_n(&g_own.slot, slot, __ATOMIC_RELEASE);
     }
   }
   g_claim_lock.Unlock();
