@@ -65,21 +65,23 @@ std::uint64_t LoadedKey(CUlibrary library, std::uint32_t context) {
   return KeyOf(library) ^ std::uint64_t{context} << 48;
 }
 
-void NoteLibrary(CUlibrary library, std::uint64_t need) {
+bool NoteLibrary(CUlibrary library, std::uint64_t need) {
   ResetOnFork(Reset);
+  bool noted = false;
   Locked([&] {
-    g_libraries.Insert(KeyOf(library), {need < kMaxAllocation ? need : kMaxAllocation, false});
+    noted = g_libraries.Insert(KeyOf(library),
+                               {need < kMaxAllocation ? need : kMaxAllocation, false}) != nullptr;
   });
+  return noted;
 }
 
-bool FindLibrary(CUlibrary library, std::uint64_t* need) {
-  bool found = false;
-  Locked([&] {
+LibraryAnswer FindLibrary(CUlibrary library) {
+  LibraryAnswer answer;
+  answer.told = Locked([&] {
     const Library* known = g_libraries.Find(KeyOf(library));
-    found = known != nullptr;
-    if (found) *need = known->need;
+    if (known != nullptr) answer = {.known = true, .library = library, .need = known->need};
   });
-  return found;
+  return answer;
 }
 
 bool IsLoadedIn(CUlibrary library, std::uint32_t context) {
@@ -87,31 +89,38 @@ bool IsLoadedIn(CUlibrary library, std::uint32_t context) {
   return HandleTable().Find(LoadedKey(library, context), &charge);
 }
 
-bool NoteLoaded(CUlibrary library, const Place& place, std::uint64_t need) {
+Loaded NoteLoaded(CUlibrary library, const Place& place, std::uint64_t need) {
   Allocation charge, stale;
   charge.size = need;
   charge.owner = place.context;
   charge.card = static_cast<std::uint32_t>(place.card);
   charge.kind = Kind::kContext;
   std::uint64_t opened = 0, stale_bytes = 0;
-  bool noted = false;
+  Loaded result = Loaded::kNotRemembered;
   Locked([&] {
-    if (IsLoadedIn(library, place.context)) return;
-    noted = HandleTable().Insert(LoadedKey(library, place.context), charge, &opened, &stale,
-                                 &stale_bytes);
+    if (IsLoadedIn(library, place.context)) {
+      result = Loaded::kByAnother;
+      return;
+    }
+    const bool noted = HandleTable().Insert(LoadedKey(library, place.context), charge, &opened,
+                                            &stale, &stale_bytes);
     const Library* known = g_libraries.Find(KeyOf(library));
     if (noted && known != nullptr && known->handed_out) ++g_loaded[place.context];
+    if (noted) result = Loaded::kNoted;
     Review();
   });
-  return noted;
+  return result;
 }
 
-void NoteKernels(CUlibrary library, const CUkernel* kernels, unsigned count) {
-  Locked([&] {
+bool NoteKernels(CUlibrary library, const CUkernel* kernels, unsigned count) {
+  bool noted = true;
+  const bool locked = Locked([&] {
     Library* known = g_libraries.Find(KeyOf(library));
     if (known == nullptr) return;
-    for (unsigned i = 0; i < count; ++i)
-      g_kernels.Insert(reinterpret_cast<std::uint64_t>(kernels[i]), library);
+    for (unsigned i = 0; i < count; ++i) {
+      noted = g_kernels.Insert(reinterpret_cast<std::uint64_t>(kernels[i]), library) != nullptr &&
+              noted;
+    }
     if (known->handed_out) return;
     known->handed_out = true;
     ++g_handed_out;
@@ -120,15 +129,16 @@ void NoteKernels(CUlibrary library, const CUkernel* kernels, unsigned count) {
     }
     Review();
   });
+  return locked && noted;
 }
 
-CUlibrary LibraryOf(CUfunction kernel) {
-  CUlibrary library = nullptr;
-  Locked([&] {
+LibraryAnswer LibraryOf(CUfunction kernel) {
+  LibraryAnswer answer;
+  answer.told = Locked([&] {
     const CUlibrary* found = g_kernels.Find(reinterpret_cast<std::uint64_t>(kernel));
-    if (found != nullptr) library = *found;
+    if (found != nullptr) answer = {.known = true, .library = *found};
   });
-  return library;
+  return answer;
 }
 
 TakenLibrary TakeLibrary(CUlibrary library, const TakenLibrary* former) {

@@ -30,19 +30,32 @@ struct TakenLibrary {
   LoadedPart parts[kMostParts];
 };
 
-// The driver has just made it; the caller has taken what was known of its handle.
-void NoteLibrary(CUlibrary library, std::uint64_t need);
-// False for one that was not made here. What it needs in each context.
-bool FindLibrary(CUlibrary library, std::uint64_t* need);
+// What cannot be remembered or looked up, for lack of memory or because the call has interrupted
+// one that holds the lock, is refused by the caller: it may be code that nobody would be charged
+// for.
+
+// The driver has just made it; the caller has taken what was known of its handle. False where it
+// cannot be remembered.
+bool NoteLibrary(CUlibrary library, std::uint64_t need);
+// `known` is false for one that was not made here. `need`: in each context.
+struct LibraryAnswer {
+  bool told = false;  // false: it could not be looked up
+  bool known = false;
+  CUlibrary library = nullptr;
+  std::uint64_t need = 0;
+};
+LibraryAnswer FindLibrary(CUlibrary library);
 bool IsLoadedIn(CUlibrary library, std::uint32_t context);
-// It is loaded in the context now, charged with `need`. False where another thread was first or
-// there is no memory to remember it: the charge is the caller's still.
-bool NoteLoaded(CUlibrary library, const Place& place, std::uint64_t need);
+// It is loaded in the context now, charged with `need` if the answer is kNoted; the charge is the
+// caller's otherwise.
+enum class Loaded { kNoted, kByAnother, kNotRemembered };
+Loaded NoteLoaded(CUlibrary library, const Place& place, std::uint64_t need);
 std::uint64_t LoadedKey(CUlibrary library, std::uint32_t context);
-// Kernels of the library that the program is given: from now on they may be launched.
-void NoteKernels(CUlibrary library, const CUkernel* kernels, unsigned count);
-// The library of a kernel that was given out; nullptr for anything else, as functions of modules.
-CUlibrary LibraryOf(CUfunction kernel);
+// Kernels of the library that the program is about to be given: from now on they may be launched.
+// False where they cannot be remembered.
+bool NoteKernels(CUlibrary library, const CUkernel* kernels, unsigned count);
+// The library of a kernel that was given out; not known for anything else, as functions of modules.
+LibraryAnswer LibraryOf(CUfunction kernel);
 // Before the driver unloads it: at most kMostParts of its parts; `former` asks for more of them.
 // PutBackLibrary where the driver did not unload it.
 TakenLibrary TakeLibrary(CUlibrary library, const TakenLibrary* former = nullptr);

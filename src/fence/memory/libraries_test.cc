@@ -2,6 +2,7 @@
 #include "memory/libraries.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <vector>
@@ -193,6 +194,36 @@ TEST_F(Libraries, WhatLooksAtAKernelOrPutsItIntoAGraphLoadsItCharged) {
     Same();
     Unload(library);
   }
+}
+
+// As far as the tables reach there is memory; where they had to grow there is none.
+TEST_F(Libraries, WhatCannotBeRememberedIsRefused) {
+  std::vector<CUlibrary> libraries;
+  bool refused = false;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  for (int i = 0; i < 1000 && !refused; ++i) {
+    libraries.reserve(libraries.size() + 1);
+    rlimit none = before;
+    none.rlim_cur = 0;
+    CUlibrary library = nullptr;
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+    const CUresult result =
+        cuLibraryLoadData(&library, kImage, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+    if (result == CUDA_SUCCESS) libraries.push_back(library);
+    refused = result != CUDA_SUCCESS;
+    if (refused) {
+      EXPECT_EQ(result, CUDA_ERROR_OUT_OF_MEMORY);
+      EXPECT_EQ(library, nullptr);
+    }
+  }
+  EXPECT_TRUE(refused);
+  libraries.push_back(NewLibrary());
+  KernelOf(libraries.back());
+  Same();
+  for (const CUlibrary library : libraries) Unload(library);
+  Same();
 }
 
 }  // namespace

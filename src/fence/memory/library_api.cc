@@ -34,10 +34,11 @@ class InContext {
 CUresult Load(CUlibrary library, CUcontext context) {
   const Place place = context != nullptr ? PlaceOf(context) : CurrentPlace();
   if (place.card == kForeignCard) return Refuse(place.card, 0);
-  std::uint64_t need = 0;
-  if (place.card < 0 || place.context == 0 || !FindLibrary(library, &need) ||
-      IsLoadedIn(library, place.context))
-    return CUDA_SUCCESS;
+  if (place.card < 0 || place.context == 0) return CUDA_SUCCESS;
+  const LibraryAnswer known = FindLibrary(library);
+  if (!known.told) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!known.known || IsLoadedIn(library, place.context)) return CUDA_SUCCESS;
+  const std::uint64_t need = known.need;
   const InContext in_context(context);
   NoteHiddenSmall(place.card);
   Measurement measurement(place, MostOff(need));
@@ -47,11 +48,15 @@ CUresult Load(CUlibrary library, CUcontext context) {
   CUmodule module = nullptr;
   if (const CUresult result = real::cuLibraryGetModule(&module, library); result != CUDA_SUCCESS)
     return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_SUCCESS;
-  if (NoteLoaded(library, place, need)) {
-    reserved.Keep(need);
-    NoteDoubt(place.card, kSharedBlocks);
-    AdoptCorrection(LoadedKey(library, place.context), place.card, measurement.Finish());
+  const Loaded noted = NoteLoaded(library, place, need);
+  if (noted == Loaded::kByAnother) return CUDA_SUCCESS;
+  reserved.Keep(need);
+  NoteDoubt(place.card, kSharedBlocks);
+  if (noted == Loaded::kNotRemembered) {  // until the context ends
+    AddContextBytes(place.context, need);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  AdoptCorrection(LoadedKey(library, place.context), place.card, measurement.Finish());
   return CUDA_SUCCESS;
 }
 
@@ -95,14 +100,14 @@ CUresult UnloadLibrary(CUlibrary library) {
 }
 
 // A library that has the handle of one whose end was not seen.
-void NoteNew(CUlibrary library, std::uint64_t need) {
+bool NoteNew(CUlibrary library, std::uint64_t need) {
   TakenLibrary former = TakeLibrary(library);
   RefundParts(former, kUnknownCard);
   while (former.count == kMostParts) {
     former = TakeLibrary(library, &former);
     RefundParts(former, kUnknownCard);
   }
-  NoteLibrary(library, need);
+  return NoteLibrary(library, need);
 }
 
 // What the driver gives is noted before the program, another thread of it included, can see it.
@@ -112,7 +117,10 @@ CUresult Make(CUlibrary* out, Ask&& ask, Need&& need) {
   CUlibrary made = nullptr;
   const CUresult result = ask(&made);
   if (result != CUDA_SUCCESS) return result;
-  NoteNew(made, need());
+  if (!NoteNew(made, need())) {
+    real::cuLibraryUnload(made);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *out = made;
   return CUDA_SUCCESS;
 }
@@ -121,26 +129,28 @@ CUresult Make(CUlibrary* out, Ask&& ask, Need&& need) {
 // in a call that programs expect to fail.
 CUresult HandOut(CUlibrary library, const CUkernel* kernels, unsigned count) {
   const CUresult loaded = Load(library, nullptr);
-  if (loaded == CUDA_SUCCESS) NoteKernels(library, kernels, count);
-  return loaded;
+  if (loaded != CUDA_SUCCESS) return loaded;
+  return NoteKernels(library, kernels, count) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 }  // namespace
 
 CUresult LoadForKernel(CUfunction function, CUcontext context) {
-  const CUlibrary library = LibraryOf(function);
-  return library == nullptr ? CUDA_SUCCESS : Load(library, context);
+  const LibraryAnswer of = LibraryOf(function);
+  if (!of.told) return CUDA_ERROR_OUT_OF_MEMORY;
+  return of.known ? Load(of.library, context) : CUDA_SUCCESS;
 }
 
 CUresult LoadForLaunch(CUfunction function, CUstream stream) {
-  const CUlibrary library = LibraryOf(function);
-  if (library == nullptr) return CUDA_SUCCESS;
+  const LibraryAnswer of = LibraryOf(function);
+  if (!of.told) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!of.known) return CUDA_SUCCESS;
   CUcontext context = nullptr;
   // The default streams, legacy and per thread, are those of the current context.
   if (reinterpret_cast<std::uint64_t>(stream) > 2 &&
       real::cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
     context = nullptr;
-  return Load(library, context);
+  return Load(of.library, context);
 }
 
 }  // namespace tessera::fence
