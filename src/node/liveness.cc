@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/process.h"
 #include "contract/names.h"
@@ -134,20 +136,45 @@ bool LivenessProbe::EnvironmentNames(const SliceRecord& record) {
   return slice_variables_.contains({record.owner, record.directory});
 }
 
-// Whether a file named "ledger" with that inode is mapped there; none: may not be seen.
-std::optional<bool> LivenessProbe::MapsFile(pid_t pid, std::uint64_t inode) {
+// The inodes of all files named "ledger" that are mapped there; none: may not be seen.
+std::optional<std::set<std::uint64_t>> LivenessProbe::ReadLedgersMapped(pid_t pid) {
   constexpr std::size_t kMostMaps = 16 << 20;
   const Result<std::string> maps = memory_.Read(pid, "maps", kMostMaps);
   if (!maps || maps->empty()) return std::nullopt;
-  const std::string number = " " + std::to_string(inode) + " ";
   const std::string name = std::string("/") + contract::kLedgerFile;
+  std::set<std::uint64_t> inodes;
   for (std::size_t start = 0; start < maps->size();) {
     const std::size_t end = std::min(maps->find('\n', start), maps->size());
-    const std::string_view line = std::string_view(*maps).substr(start, end - start);
-    if (line.find(number) != line.npos && line.find(name) != line.npos) return true;
+    std::string_view line = std::string_view(*maps).substr(start, end - start);
     start = end + 1;
+    if (line.find(name) == line.npos) continue;
+    for (int word = 0; word < 4 && !line.empty(); ++word)
+      line.remove_prefix(std::min(line.find(' '), line.size() - 1) + 1);
+    std::uint64_t inode = 0;
+    std::from_chars(line.data(), line.data() + line.size(), inode);
+    inodes.insert(inode);
   }
-  return false;
+  return inodes;
+}
+
+// Whether the ledger is mapped there; none: may not be seen, or the slices of that user took too
+// long already. Each process is read once, however many slices name it.
+std::optional<bool> LivenessProbe::MapsFile(uid_t owner, pid_t pid, std::uint64_t inode) {
+  constexpr std::int64_t kMostNs = 500'000'000;
+  const auto [known, is_new] = ledgers_mapped_.try_emplace(pid);
+  if (is_new) {
+    std::int64_t& took_ns = maps_took_ns_[owner];
+    if (took_ns < kMostNs) {
+      const std::int64_t begun = base::RealClock().NowNs();
+      known->second = ReadLedgersMapped(pid);
+      took_ns += base::RealClock().NowNs() - begun;
+    } else {
+      ledgers_mapped_.erase(known);
+      return std::nullopt;
+    }
+  }
+  if (!known->second) return std::nullopt;
+  return known->second->contains(inode);
 }
 
 // A slot is the tenant's text and may name anybody's process: only one that has the ledger mapped
@@ -168,7 +195,8 @@ bool LivenessProbe::LedgerLives(const SliceRecord& record) {
       if (!SeesAllProcesses()) return true;
       continue;
     }
-    if (MapsFile(slot.pid_here, info.st_ino).value_or(MayBeOf(record.owner, slot.pid_here)))
+    if (MapsFile(record.owner, slot.pid_here, info.st_ino)
+            .value_or(MayBeOf(record.owner, slot.pid_here)))
       return true;
   }
   return false;

@@ -32,7 +32,8 @@ class LivenessProbe {
   bool PidNamespaceLives(const SliceRecord& record);
   bool SeesAllProcesses() const;
   bool LedgerLives(const SliceRecord& record);
-  std::optional<bool> MapsFile(pid_t pid, std::uint64_t inode);
+  std::optional<bool> MapsFile(uid_t owner, pid_t pid, std::uint64_t inode);
+  std::optional<std::set<std::uint64_t>> ReadLedgersMapped(pid_t pid);
 
   bool scanned_ = false, scanned_environments_ = false;
   // What stands at the policy's path in each mount namespace. The kernel gives inodes of namespaces
@@ -42,6 +43,8 @@ class LivenessProbe {
   ProcessMemory memory_;
   std::multimap<std::uint64_t, pid_t> pids_of_namespace_;
   std::set<std::pair<uid_t, std::string>> slice_variables_;  // of whom, TESSERA_SLICE_DIR
+  std::map<pid_t, std::optional<std::set<std::uint64_t>>> ledgers_mapped_;  // inodes
+  std::map<uid_t, std::int64_t> maps_took_ns_;  // for the slices of that user
   std::optional<std::string> boot_id_;
   std::uint64_t pid_namespace_ = 0;
 };

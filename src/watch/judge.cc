@@ -112,7 +112,8 @@ std::vector<Finding> JudgeSlice(const SliceFacts& slice) {
       add(Bypass::kOtherCard, &process,
           Who(process) + " uses card " + std::to_string(card) + ", which is not in its slice");
     }
-    if (process.mapped && !process.mapped->fence && (process.mapped->driver || on_card)) {
+    if (process.mapped && process.mapped->whole && !process.mapped->fence &&
+        (process.mapped->driver || on_card)) {
       add(Bypass::kNoFence, &process, Who(process) + " uses the card without the fence");
     }
     if (process.policy_is_ours && !*process.policy_is_ours) {

@@ -102,6 +102,7 @@ class ProcFs : public Processes {
     if (!text || text->empty()) return std::nullopt;
     Mapped mapped;
     LookAtLines(*text, ledger, mapped);
+    mapped.whole = text->size() < kMostMaps;
     return mapped;
   }
 

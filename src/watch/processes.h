@@ -35,8 +35,7 @@ struct Mapped {
   bool fence = false;   // a libtessera*.so is mapped
   bool driver = false;  // libcuda.so is mapped
   bool ledger = false;  // the file asked about is mapped
-  // A list longer than any program's is not read to its end: what was not seen until then counts as
-  // absent.
+  bool whole = true;    // false: longer than any program's, and not read to its end
 };
 
 class Processes {

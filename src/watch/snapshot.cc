@@ -8,6 +8,7 @@
 #include <set>
 
 #include "node/slice_folder.h"
+#include "watch/maps_reader.h"
 
 namespace tessera::watch {
 namespace {
@@ -61,7 +62,7 @@ CardFacts* FindCard(Snapshot& snapshot, const model::Uuid& uuid) {
 // What a look has to find the processes of one slice with.
 struct Search {
   const node::SliceRecord& record;
-  FileIdentity ledger;
+  MapsReader& maps;
   const std::optional<node::Place>& policy;
   const std::set<pid_t>& claimed;  // pids that slots of the ledger name: candidates only
   const std::set<pid_t>& listed;   // pids that the driver names: candidates only
@@ -79,7 +80,7 @@ struct Search {
     return processes.PolicyOf(pid).Shows(*policy);
   }
   bool MapsLedger(pid_t pid) const {
-    const std::optional<Mapped> mapped = processes.Maps(pid, ledger);
+    const std::optional<Mapped> mapped = maps.Read(pid);
     return mapped && mapped->ledger;
   }
 };
@@ -97,10 +98,11 @@ std::vector<pid_t> InMountNamespace(const Search& search) {
     anchored = anchored || process.identity == record.launcher;
     pids.push_back(process.identity.pid);
   }
-  const auto is_anchor = [&](pid_t pid) {
-    return search.SeesPolicy(pid) || search.MapsLedger(pid);
-  };
-  if (!anchored && std::none_of(pids.begin(), pids.end(), is_anchor)) pids.clear();
+  const auto sees = [&](pid_t pid) { return search.SeesPolicy(pid); };
+  const auto maps = [&](pid_t pid) { return search.MapsLedger(pid); };  // dearer
+  if (!anchored && std::ranges::none_of(pids, sees) && std::ranges::none_of(pids, maps)) {
+    pids.clear();
+  }
   return pids;
 }
 
@@ -219,7 +221,7 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
                   const ProcessMap& by_pid, const std::set<pid_t>& listed, SliceFacts& facts,
                   const Result<node::LedgerView>& after) {
   const node::SliceRecord& record = facts.record;
-  const FileIdentity ledger_file = LedgerOf(record);
+  MapsReader maps(*sources.processes, *sources.clock, LedgerOf(record));
   const std::optional<node::Place> policy = node::PlaceOfPolicy(record);
 
   const SlotMap slots = SlotsByPid(facts.ledger), slots_after = SlotsByPid(after);
@@ -227,7 +229,10 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
   for (const auto& [pid, slot] : slots) claimed.insert(pid);
 
   const std::map<pid_t, Belongs> members =
-      Members({record, ledger_file, policy, claimed, listed, all, *sources.processes});
+      Members({record, maps, policy, claimed, listed, all, *sources.processes});
+  for (pid_t pid : listed) {  // first those that matter
+    if (members.contains(pid)) maps.Read(pid);
+  }
   for (const auto& [pid, by] : members) {
     const auto entry = by_pid.find(pid);
     if (entry == by_pid.end()) continue;
@@ -235,7 +240,7 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
     process.process = *entry->second;
     process.command_line = sources.processes->CommandLine(process.process);
     process.by = by;
-    process.mapped = sources.processes->Maps(pid, ledger_file);
+    process.mapped = maps.Read(pid);
     if (record.fencing == node::Fencing::kNamespace && policy) {
       const node::SeenPolicy seen = sources.processes->PolicyOf(pid);
       if (seen.place) process.policy_is_ours = *seen.place == *policy;
@@ -250,6 +255,10 @@ void AddProcesses(const Sources& sources, const std::vector<ProcessEntry>& all,
       process.held[i] = std::max(HeldBy(pid, slots, i), HeldBy(pid, slots_after, i));
     }
     facts.processes.push_back(std::move(process));
+  }
+  if (maps.left_out() > 0) {
+    facts.remarks.push_back("maps: those of " + std::to_string(maps.left_out()) +
+                            " processes were not read, the others took too long");
   }
 
   std::vector<std::uint32_t> strangers;

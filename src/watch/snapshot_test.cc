@@ -18,6 +18,7 @@
 #include "model/quantity.h"
 #include "node/slice_folder.h"
 #include "watch/judge.h"
+#include "watch/maps_reader.h"
 #include "watch/testing/fake_processes.h"
 
 namespace tessera::watch {
@@ -177,6 +178,24 @@ TEST_F(SnapshotTest, WhoIsInTheSlicesUserNamespaceBelongsWhateverHeSees) {
   processes_.user_namespaces.clear();
   record_.user_namespace = 0;
   EXPECT_TRUE(Judge(Take()).empty()) << "a slice without one adopts nobody";
+}
+
+TEST_F(SnapshotTest, MapsThatTakeTooLongAreNotAllRead) {
+  for (pid_t pid = 300; pid < 310; ++pid) {
+    AddProcess({pid, 1}, "slow");
+    processes_.maps[pid] = Mapped{false, true, false};
+  }
+  AddProcess(own_, "python");
+  record_.launcher = own_;
+  EXPECT_EQ(Judge(Take()).size(), 10u);
+  processes_.maps_clock = &clock_;
+  processes_.maps_take_ns = kMapsBudgetNs / 2;
+  const Snapshot snapshot = Take();
+  EXPECT_EQ(snapshot.slices[0].processes.size(), 11u);
+  EXPECT_LE(Judge(snapshot).size(), 3u) << "nobody is accused for what was not read";
+  ASSERT_EQ(snapshot.slices[0].remarks.size(), 1u);
+  EXPECT_EQ(snapshot.slices[0].remarks[0],
+            "maps: those of 9 processes were not read, the others took too long");
 }
 
 TEST_F(SnapshotTest, ANamespaceWhoseNumberIsUsedAgainMakesNobodyAMember) {

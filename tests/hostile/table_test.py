@@ -9,7 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
 VERDICTS = ("prevented", "detected", "neither", "cluster")
 # Groups whose numbers must be complete: prefix -> last number.
-COMPLETE = {"C1.": 17, "C2.": 34, "C6.": 21, "A": 20, "G": 12, "H": 8, "T": 37}
+COMPLETE = {"C1.": 17, "C2.": 34, "C6.": 21, "A": 20, "G": 12, "H": 8, "T": 38}
 COMPLETE["M"] = 10
 
 

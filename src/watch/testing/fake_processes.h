@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/clock.h"
 #include "watch/processes.h"
 
 namespace tessera::watch::testing {
@@ -16,6 +17,7 @@ class FakeProcesses : public Processes {
   }
   std::optional<Mapped> Maps(pid_t pid, const FileIdentity&) override {
     const auto found = maps.find(pid);
+    if (maps_clock != nullptr) maps_clock->SleepNs(maps_take_ns);
     if (found == maps.end()) return std::nullopt;
     return found->second;
   }
@@ -40,6 +42,8 @@ class FakeProcesses : public Processes {
   std::map<pid_t, uid_t> users;
   std::map<pid_t, node::Place> policies;  // what stands at /run/tessera/policy
   std::map<pid_t, std::uint64_t> user_namespaces;
+  base::FakeClock* maps_clock = nullptr;  // goes on by so much for each Maps
+  std::int64_t maps_take_ns = 0;
   std::uint64_t own_pid_namespace = 4026531836;
 };
 
