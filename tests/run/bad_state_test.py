@@ -24,7 +24,10 @@ class BadState(BadCase):
     def check_broken(self, folder, *parts):
         self.refused(125, ["run", "--mem", "100", "--", "true"], folder, *parts)
         self.refused(1, ["explain", "--mem", "100"], folder, *parts)
-        self.refused(1, ["limit", "chat", "--mem", "5"], folder, *parts)
+        self.refused(1, ["limit", "chat", "--mem", "950"], folder, *parts)
+        # What gives back needs no look at anybody else's promise.
+        lowered = self.call([*self.PREFIX, TESSERA, "limit", "chat", "--mem", "5"])
+        self.assertEqual((lowered.returncode, lowered.stderr), (0, ""))
         ps = self.call([*self.PREFIX, TESSERA, "ps"])
         self.assertEqual(ps.returncode, 1, "what cannot be read is a failure of ps too")
         self.assertIn("0123456789abcdef", ps.stdout)
