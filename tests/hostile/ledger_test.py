@@ -200,6 +200,7 @@ class Ledger(Case):
                     opened = True
                     break
                 os.kill(pid, signal.SIGCONT)
+                time.sleep(random.uniform(0, 0.0002))  # where both share a core, it would else be stopped before it ran at all
             view.close()
         self.assertTrue(opened, "never stopped inside a charge")
         self.neighbour_is_untouched()
