@@ -182,7 +182,7 @@ TEST_F(InteropTest, GreenContextTakesPartOfTheCard) {
 }
 
 TEST_F(InteropTest, TensorMapsAreChecked) {
-  alignas(64) CUtensorMap map;
+  CUtensorMap map;  // aligned as its type asks
   const CUdeviceptr memory = Word();
   void* const address = reinterpret_cast<void*>(memory);
   const cuuint64_t dim[3] = {64, 32, 2}, strides[2] = {128, 4096};
