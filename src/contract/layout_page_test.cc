@@ -67,7 +67,7 @@ const std::vector<Record>& Records() {
        {FIELD(LedgerSlot, owner), FIELD(LedgerSlot, pid_namespace), FIELD(LedgerSlot, stack_start),
         FIELD(LedgerSlot, host_pid), FIELD(LedgerSlot, hooks_active), FIELD(LedgerSlot, build_id),
         FIELD(LedgerSlot, command), FIELD(LedgerSlot, image_random), FIELD(LedgerSlot, life_lock),
-        FIELD(LedgerSlot, work), FIELD(LedgerSlot, cards)}},
+        FIELD(LedgerSlot, time_namespace), FIELD(LedgerSlot, work), FIELD(LedgerSlot, cards)}},
       {"SlotWork", sizeof(SlotWork), {FIELD(SlotWork, launched), FIELD(SlotWork, completed)}},
       {"SlotCard", sizeof(SlotCard), {FIELD(SlotCard, held)}},
   };

@@ -184,6 +184,7 @@ bool Reap(const LedgerView& view, std::uint32_t index, std::uint64_t seen, std::
   Store(slot.stack_start, std::uint64_t{0});
   Store(slot.image_random, std::uint64_t{0});
   Store(slot.life_lock, std::uint32_t{0});
+  Store(slot.time_namespace, std::uint64_t{0});
   Step::At();
   Store(slot.owner, std::uint64_t{0});
   return true;
@@ -238,6 +239,7 @@ inline bool SweepIsDue(const LedgerView& view, std::uint64_t now_ns, std::uint64
 
 struct ClaimInfo {
   std::uint64_t pid_namespace = 0;
+  std::uint64_t time_namespace = 0;
   std::uint64_t stack_start = 0;
   std::uint64_t image_random = 0;
   std::uint32_t hooks_active = 0;
@@ -282,6 +284,7 @@ bool ClaimOne(const LedgerView& view, std::uint32_t i, std::uint64_t self, const
   if (!CompareExchange(slot.owner, expected, self)) return false;
   Step::At();
   Store(slot.pid_namespace, info.pid_namespace);
+  Store(slot.time_namespace, info.time_namespace);
   Store(slot.image_random, info.image_random);
   Store(slot.stack_start, info.stack_start);
   Store(slot.hooks_active, info.hooks_active);

@@ -174,12 +174,13 @@ struct LedgerSlot {             // 1536 bytes
   char command[16];            //   56  as in /proc/self/comm
   std::uint64_t
       image_random;  //   72  of the owner's AT_RANDOM: tells two fences in one process from an exec
-  std::uint32_t life_lock;     //   80  atomic; 1: the owner has locked the slot's first byte in the
-                               //   file until it is gone
-  std::uint32_t reserved32;    //   84
-  std::uint8_t reserved[168];  //   88
-  SlotWork work[kMaxCards];    //  256
-  SlotCard cards[kMaxCards];   //  512
+  std::uint32_t life_lock;   //   80  atomic; 1: the owner has locked the slot's first byte in the
+                             //   file until it is gone
+  std::uint32_t reserved32;  //   84
+  std::uint64_t time_namespace;  //   88  inode of /proc/self/ns/time of the owner; 0 = unknown
+  std::uint8_t reserved[160];    //   96
+  SlotWork work[kMaxCards];      //  256
+  SlotCard cards[kMaxCards];     //  512
 };
 
 struct LedgerFile {

@@ -129,7 +129,8 @@ class Reader {
       : bytes_(bytes),
         header_(header),
         card_bytes_(card_bytes),
-        own_pid_namespace_(base::NamespaceInode(getpid(), "pid")) {}
+        own_pid_namespace_(base::NamespaceInode(getpid(), "pid")),
+        own_time_namespace_(base::NamespaceInode(getpid(), "time")) {}
 
   LedgerView Read() {
     view_.slots_refused = header_.slots_refused;
@@ -189,7 +190,13 @@ class Reader {
     base::ProcessIdentity identity{pid, slot.owner.start_ticks};
     Result<base::ProcessStat> stat = base::ReadProcessStat(pid);
     if (!stat) return base::IsHidden(pid);
-    if ((stat->identity.start_ticks & kStartMask) != identity.start_ticks) return false;
+    if ((stat->identity.start_ticks & kStartMask) != identity.start_ticks) {
+      // In another time namespace all processes have other start times.
+      if (slot.time_namespace == 0 || slot.time_namespace == own_time_namespace_ ||
+          base::NamespaceInode(pid, "time") != slot.time_namespace)
+        return false;
+      slot.owner.start_ticks = stat->identity.start_ticks;
+    }
     bool ended = stat->state == 'Z' || stat->state == 'X';
     if (ended && stat->threads <= 1) return false;
     return stat->stack_start == 0 || slot.stack_start == 0 || stat->stack_start == slot.stack_start;
@@ -205,6 +212,7 @@ class Reader {
     out.owner.pid = static_cast<pid_t>(owner >> contract::kOwnerPidShift & kPidMask);
     out.owner.start_ticks = owner >> contract::kOwnerStartShift;
     out.pid_namespace = slot.pid_namespace;
+    out.time_namespace = slot.time_namespace;
     out.stack_start = slot.stack_start;
     out.host_pid = slot.host_pid;
     out.hooks_active = slot.hooks_active;
@@ -229,6 +237,7 @@ class Reader {
   const LedgerHeader& header_;
   const std::vector<std::uint64_t>& card_bytes_;
   std::uint64_t own_pid_namespace_;
+  std::uint64_t own_time_namespace_;
   NamespacePids pids_;
   LedgerView view_;
 };

@@ -73,6 +73,7 @@ struct LedgerSlotView {
   std::uint32_t index = 0;
   base::ProcessIdentity owner;  // in the pid namespace `pid_namespace`
   std::uint64_t pid_namespace = 0;
+  std::uint64_t time_namespace = 0;  // whose clock owner.start_ticks was read by; 0 = not told
   pid_t pid_here = 0;  // the same process as this program counts; 0 = cannot be seen from here
   std::uint64_t stack_start = 0;
   std::uint32_t host_pid = 0;

@@ -1,4 +1,5 @@
 // Processes and threads of one slice: forks, slots, deaths, races at the limit.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -202,6 +204,66 @@ TEST_F(Memory, ADeadProcessOfASiblingPidNamespaceIsFound) {
   EXPECT_EQ(LedgerBytes(0), before);
   close(ready[0]);
   close(ready[1]);
+}
+
+// Runs `body` in a new time namespace whose clock of start times is 100,000 s ahead; -1 where that
+// is not allowed.
+template <typename Body>
+pid_t InOwnTimeNamespace(Body&& body) {
+  constexpr int kNewTime = 0x80;  // CLONE_NEWTIME
+  int made[2];
+  if (pipe(made) != 0) return -1;
+  const pid_t helper = fork();
+  if (helper == 0) {
+    pid_t child = -1;
+    if (unshare(kNewTime) == 0 || unshare(CLONE_NEWUSER | kNewTime) == 0) {
+      const int offsets = open("/proc/self/timens_offsets", O_WRONLY);
+      constexpr std::string_view kAhead = "boottime 100000 0\n";
+      if (write(offsets, kAhead.data(), kAhead.size()) > 0) child = fork();
+      close(offsets);
+    }
+    if (child == 0) _exit(body());
+    const bool told = write(made[1], &child, sizeof child) == sizeof child;
+    int status = 0;
+    waitpid(child, &status, 0);
+    _exit(told && WIFEXITED(status) ? WEXITSTATUS(status) : 100);
+  }
+  pid_t child = -1;
+  if (read(made[0], &child, sizeof child) != sizeof child) child = -1;
+  close(made[0]);
+  close(made[1]);
+  if (child < 0) waitpid(helper, nullptr, 0);
+  return child < 0 ? -1 : helper;
+}
+
+TEST_F(Memory, AProcessOfAnotherTimeNamespaceIsAliveUntilItEnds) {
+  const std::uint64_t before = LedgerBytes(0);
+  int ready[2], done[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(done), 0);
+  const pid_t helper = InOwnTimeNamespace([&] {
+    SweepSlice(0);
+    bool ok = LedgerBytes(0) == before;  // who sees all others start at another time
+    CUcontext context = nullptr;
+    char c = 0;
+    ok = ok && cuCtxCreate_v4(&context, nullptr, 0, 0) == CUDA_SUCCESS;
+    return write(ready[1], ok ? "y" : "n", 1) == 1 && read(done[0], &c, 1) == 1 ? 0 : 1;
+  });
+  if (helper < 0) GTEST_SKIP() << "this machine allows no time namespaces";
+  char c = 'n';
+  ASSERT_EQ(read(ready[0], &c, 1), 1);
+  EXPECT_EQ(c, 'y') << "the others are alive for it";
+  SweepSlice(0);
+  EXPECT_EQ(LedgerBytes(0), before + kContextBytes) << "it is alive for the others";
+  EXPECT_EQ(write(done[1], "x", 1), 1);
+  int status = 0;
+  waitpid(helper, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (int again = 0; LedgerBytes(0) != before && again < 500; ++again) {
+    usleep(10'000);  // as long as somebody reads the dead process' files in /proc
+    SweepSlice(0);
+  }
+  EXPECT_EQ(LedgerBytes(0), before);
 }
 
 TEST_F(Memory, ThreadsMixAllFamilies) {

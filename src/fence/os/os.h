@@ -102,6 +102,8 @@ ProcessStat ParseProcessStat(std::string_view text);
 ProcessStat ReadProcessStat(int pid);
 // Inode of /proc/self/ns/pid, 0 if unknown.
 std::uint64_t PidNamespace();
+// The same of /proc/self/ns/time: who is in another one sees other start times of all processes.
+std::uint64_t TimeNamespace();
 // /proc/self/comm without the newline, NUL-padded.
 void CommandName(std::span<char, 16> name);
 

@@ -42,6 +42,18 @@ void StatPath(int pid, std::span<char, 32> path) {
   path[at] = '\0';
 }
 
+// Inode of a namespace, 0 if unknown.
+std::uint64_t NamespaceOf(const char* path) {
+  char link[64];
+  const long bytes = SystemCall(SYS_readlinkat, -100 /* AT_FDCWD */, path, link, sizeof link);
+  std::uint64_t inode = 0;  // "pid:[4026531836]"
+  for (long i = 0; i < bytes; ++i) {
+    if (link[i] >= '0' && link[i] <= '9')
+      inode = inode * 10 + static_cast<std::uint64_t>(link[i] - '0');
+  }
+  return inode;
+}
+
 }  // namespace
 
 ProcessStat ParseProcessStat(std::string_view text) {
@@ -88,17 +100,8 @@ ProcessStat ReadProcessStat(int pid) {
   return ParseProcessStat({text, static_cast<std::size_t>(bytes)});
 }
 
-std::uint64_t PidNamespace() {
-  char link[64];
-  const long bytes =
-      SystemCall(SYS_readlinkat, -100 /* AT_FDCWD */, "/proc/self/ns/pid", link, sizeof link);
-  std::uint64_t inode = 0;  // "pid:[4026531836]"
-  for (long i = 0; i < bytes; ++i) {
-    if (link[i] >= '0' && link[i] <= '9')
-      inode = inode * 10 + static_cast<std::uint64_t>(link[i] - '0');
-  }
-  return inode;
-}
+std::uint64_t PidNamespace() { return NamespaceOf("/proc/self/ns/pid"); }
+std::uint64_t TimeNamespace() { return NamespaceOf("/proc/self/ns/time"); }
 
 void CommandName(std::span<char, 16> name) {
   char text[32];

@@ -73,6 +73,7 @@ void BuildId(char (&text)[24]) {
 struct Self {
   std::uint64_t owner = 0;
   std::uint64_t pid_namespace = 0;
+  std::uint64_t time_namespace = 0;
   std::uint64_t stack_start = 0;
   bool sees_processes = false;  // /proc shows this pid namespace
 };
@@ -91,6 +92,7 @@ Self ReadSelf() {
   for (const char* at = line; *at >= '0' && *at <= '9'; ++at) shown = shown * 10 + (*at - '0');
   self.sees_processes = stat.ok && shown == pid;
   self.pid_namespace = os::PidNamespace();
+  self.time_namespace = os::TimeNamespace();
   self.stack_start = self.sees_processes ? stat.stack_start : 0;
   self.owner = contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.ok ? stat.start_ticks : 0,
                                    contract::SlotState::kLive);
@@ -112,6 +114,7 @@ const Self& Me() {
     WatchForks();
     const Self self = ReadSelf();
     g_self.pid_namespace = self.pid_namespace;
+    g_self.time_namespace = self.time_namespace;
     g_self.stack_start = self.stack_start;
     g_self.sees_processes = self.sees_processes;
     __atomic_store_n(&g_self.owner, self.owner, __ATOMIC_RELAXED);
@@ -144,6 +147,26 @@ bool LockIsGone(const contract::LedgerSlot& slot) {
   return gone;
 }
 
+// What /proc says of the owner, who is in this pid namespace.
+bool SeemsDead(const contract::LedgerSlot& slot, std::uint64_t owner) {
+  const int pid = static_cast<int>(contract::OwnerPid(owner));
+  const os::ProcessStat stat = os::ReadProcessStat(pid);
+  // Where /proc hides other users' processes, a signal still tells whether they are there.
+  if (!stat.ok) return !os::ProcessExists(pid);
+  if (stat.Dead()) return true;
+  const bool live = contract::OwnerState(owner) == contract::SlotState::kLive;
+  if (contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.start_ticks,
+                          contract::OwnerState(owner)) != owner) {
+    // Another process with that pid, or a clock of another time namespace: only the lock tells.
+    const std::uint64_t clock = contract::Load(slot.time_namespace);
+    return clock == 0 || clock == g_self.time_namespace ||
+           (live && contract::Load(slot.life_lock) == 1);
+  }
+  if (!live) return false;
+  const std::uint64_t stack = contract::Load(slot.stack_start);
+  return stack != 0 && stat.stack_start != 0 && stack != stat.stack_start;
+}
+
 }  // namespace
 
 void detail::ForgetParent() {
@@ -166,6 +189,7 @@ contract::LedgerSlot* detail::ClaimSlot() {
     const Self& me = Me();
     contract::ClaimInfo info;
     info.pid_namespace = me.pid_namespace;
+    info.time_namespace = me.time_namespace;
     info.stack_start = me.stack_start;
     info.image_random = os::ImageRandom();
     os::CommandName(std::span<char, 16>(info.command));
@@ -186,22 +210,13 @@ contract::LedgerSlot* detail::ClaimSlot() {
 bool OwnerIsDead(const contract::LedgerSlot& slot, std::uint64_t owner) {
   const Self& me = Me();
   const std::uint64_t space = contract::Load(slot.pid_namespace);
+  // A reaper has no lock: the slot's is that of the dead.
+  const bool live = contract::OwnerState(owner) == contract::SlotState::kLive;
   if (!me.sees_processes || contract::OwnerStart(owner) == 0 ||
-      (space != 0 && space != me.pid_namespace)) {
-    // A reaper has no lock: the slot's is that of the dead.
-    return contract::OwnerState(owner) == contract::SlotState::kLive && LockIsGone(slot);
-  }
-  const int pid = static_cast<int>(contract::OwnerPid(owner));
-  const os::ProcessStat stat = os::ReadProcessStat(pid);
-  // Where /proc hides other users' processes, a signal still tells whether they are there.
-  if (!stat.ok) return !os::ProcessExists(pid);
-  if (contract::MakeOwner(static_cast<std::uint64_t>(pid), stat.start_ticks,
-                          contract::OwnerState(owner)) != owner)
-    return true;
-  if (stat.Dead()) return true;
-  if (contract::OwnerState(owner) != contract::SlotState::kLive) return false;
-  const std::uint64_t stack = contract::Load(slot.stack_start);
-  return stack != 0 && stat.stack_start != 0 && stack != stat.stack_start;
+      (space != 0 && space != me.pid_namespace))
+    return live && LockIsGone(slot);
+  if (!SeemsDead(slot, owner)) return false;
+  return !live || contract::Load(slot.life_lock) != 1 || LockIsGone(slot);
 }
 
 void SweepSlice(std::uint64_t every_ns) {
