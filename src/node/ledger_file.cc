@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/fd.h"
 #include "base/files.h"
@@ -31,10 +32,25 @@ constexpr std::uint64_t kPidMask =
 constexpr std::uint64_t kStateMask = (std::uint64_t{1} << contract::kOwnerPidShift) - 1;
 constexpr std::uint64_t kStartMask = (std::uint64_t{1} << (64 - contract::kOwnerStartShift)) - 1;
 
+// What a file holds without its holes: a tenant makes those for nothing, and of any length.
+struct Sparse {
+  std::size_t size = 0;
+  std::map<std::size_t, std::string> runs;  // by where they begin; they do not overlap
+};
+
+// The same bytes as in the whole file, zero in holes.
 template <typename T>
-T At(const std::string& bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
+T At(const Sparse& file, std::size_t offset) {
+  T value{};
+  auto run = file.runs.upper_bound(offset);
+  if (run != file.runs.begin()) --run;
+  for (; run != file.runs.end() && run->first < offset + sizeof value; ++run) {
+    const std::size_t from = std::max(offset, run->first);
+    const std::size_t to = std::min(offset + sizeof value, run->first + run->second.size());
+    if (from >= to) continue;
+    std::memcpy(reinterpret_cast<char*>(&value) + (from - offset),
+                run->second.data() + (from - run->first), to - from);
+  }
   return value;
 }
 
@@ -47,44 +63,55 @@ std::string Printable(const char* text, std::size_t size) {
   return out;
 }
 
+// From where to where the file holds data at or behind `at`; empty: nowhere before `size`.
+std::pair<std::size_t, std::size_t> DataRun(int fd, std::size_t at, std::size_t size) {
+  const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? std::pair{size, size} : std::pair{at, size};
+  const off_t hole = lseek(fd, data, SEEK_HOLE);
+  const auto begin = std::min(static_cast<std::size_t>(data), size);
+  const auto end = hole <= data ? size : std::min(static_cast<std::size_t>(hole), size);
+  return {begin, end};
+}
+
 // With pread: a file that shrinks under us gives a short copy, never a SIGBUS. What its tenant has
-// put behind its end is not read, only seen to be there; nor are holes.
-Result<std::string> Copy(int fd, const std::string& path) {
+// put behind its end is not read, only seen to be there.
+Result<Sparse> Copy(int fd, const std::string& path) {
   struct stat info{};
   if (fstat(fd, &info) != 0) return FailErrno(path, errno);
   LedgerHeader header{};
   const ssize_t head = pread(fd, &header, sizeof header, 0);
   if (head < 0) return FailErrno(path, errno);
-  std::size_t size =
-      std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes);
+  Sparse copy;
+  copy.size = std::min<std::size_t>(static_cast<std::size_t>(info.st_size), kMostLedgerBytes);
   if (head == sizeof header && header.magic == contract::kLedgerMagic &&
-      header.file_bytes >= sizeof(LedgerFile) && header.file_bytes < size)
-    size = header.file_bytes + 1;
-  std::string bytes(size, '\0');
-  std::size_t have = 0;
-  while (have < bytes.size()) {
-    const off_t data = lseek(fd, static_cast<off_t>(have), SEEK_DATA);
-    if (data < 0 && errno == ENXIO) {  // a hole to the end, or cut meanwhile
-      if (fstat(fd, &info) == 0 && static_cast<std::size_t>(info.st_size) >= size) have = size;
-      break;
+      header.file_bytes >= sizeof(LedgerFile) && header.file_bytes < copy.size)
+    copy.size = header.file_bytes + 1;
+  for (std::size_t at = 0; at < copy.size;) {
+    const auto [begin, end] = DataRun(fd, at, copy.size);
+    at = end;
+    if (begin == end) break;
+    std::string bytes(end - begin, '\0');
+    std::size_t have = 0;
+    while (have < bytes.size()) {
+      const ssize_t got =
+          pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(begin + have));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return FailErrno(path, errno);
+      if (got == 0) break;
+      have += static_cast<std::size_t>(got);
     }
-    if (data > static_cast<off_t>(have)) have = std::min(static_cast<std::size_t>(data), size);
-    if (have == size) break;
-    ssize_t got = pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return FailErrno(path, errno);
-    if (got == 0) break;
-    have += static_cast<std::size_t>(got);
+    bytes.resize(have);
+    copy.runs.emplace(begin, std::move(bytes));
   }
-  bytes.resize(have);
-  return bytes;
+  if (fstat(fd, &info) != 0) return FailErrno(path, errno);
+  copy.size = std::min(copy.size, static_cast<std::size_t>(info.st_size));  // cut meanwhile
+  return copy;
 }
 
 // As every reader of a ledger checks it: contract/ledger_view.h.
-Result<LedgerHeader> CheckedHeader(const std::string& path, const std::string& bytes) {
-  LedgerHeader header{};
-  std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
-  if (Status sound = LayoutStatus(path, contract::CheckLedger(header, bytes.size())); !sound)
+Result<LedgerHeader> CheckedHeader(const std::string& path, const Sparse& file) {
+  const auto header = At<LedgerHeader>(file, 0);
+  if (Status sound = LayoutStatus(path, contract::CheckLedger(header, file.size)); !sound)
     return Fail(sound.error());
   return header;
 }
@@ -124,9 +151,9 @@ class NamespacePids {
 
 class Reader {
  public:
-  Reader(const std::string& bytes, const LedgerHeader& header,
+  Reader(const Sparse& file, const LedgerHeader& header,
          const std::vector<std::uint64_t>& card_bytes)
-      : bytes_(bytes),
+      : file_(file),
         header_(header),
         card_bytes_(card_bytes),
         own_pid_namespace_(base::NamespaceInode(getpid(), "pid")),
@@ -134,11 +161,11 @@ class Reader {
 
   LedgerView Read() {
     view_.slots_refused = header_.slots_refused;
-    if (bytes_.size() != header_.file_bytes || header_.file_bytes < sizeof(LedgerFile)) {
+    if (file_.size != header_.file_bytes || header_.file_bytes < sizeof(LedgerFile)) {
       Remark("the ledger's length was changed by its tenant");
     }
     ReadCards();
-    for (std::uint32_t i = 0; i < header_.slot_count; ++i) ReadSlot(i);
+    ReadSlots();
     for (std::size_t c = 0; c < view_.cards.size(); ++c) {
       LedgerCardView& card = view_.cards[c];
       if (card.held_bytes > card_bytes_[c]) {
@@ -166,7 +193,7 @@ class Reader {
     for (std::size_t c = 0; c < card_bytes_.size(); ++c) {
       LedgerCardView out;
       if (c < header_.card_count) {
-        auto card = At<LedgerCard>(bytes_, header_.cards_offset + c * header_.card_stride);
+        auto card = At<LedgerCard>(file_, header_.cards_offset + c * header_.card_stride);
         out.total_bytes = card.total >> contract::kBytesShift;
         out.peak_bytes = card.peak_bytes;
         out.denied_count = card.denied_count;
@@ -202,11 +229,26 @@ class Reader {
     return stat->stack_start == 0 || slot.stack_start == 0 || stat->stack_start == slot.stack_start;
   }
 
+  // Those that stand in a hole are free.
+  void ReadSlots() {
+    std::size_t next = 0;
+    for (const auto& [begin, bytes] : file_.runs) {
+      const std::size_t end = begin + bytes.size();
+      if (end <= header_.slots_offset) continue;
+      if (begin > header_.slots_offset)
+        next = std::max(next, (begin - header_.slots_offset) / header_.slot_stride);
+      for (; next < header_.slot_count; ++next) {
+        if (header_.slots_offset + next * header_.slot_stride >= end) break;
+        ReadSlot(static_cast<std::uint32_t>(next));
+      }
+    }
+  }
+
   void ReadSlot(std::uint32_t index) {
     std::size_t offset = header_.slots_offset + std::size_t{index} * header_.slot_stride;
-    auto owner = At<std::uint64_t>(bytes_, offset);
+    auto owner = At<std::uint64_t>(file_, offset);
     if (owner == 0) return;
-    auto slot = At<LedgerSlot>(bytes_, offset);
+    auto slot = At<LedgerSlot>(file_, offset);
     LedgerSlotView out;
     out.index = index;
     out.owner.pid = static_cast<pid_t>(owner >> contract::kOwnerPidShift & kPidMask);
@@ -233,7 +275,7 @@ class Reader {
     view_.slots.push_back(std::move(out));
   }
 
-  const std::string& bytes_;
+  const Sparse& file_;
   const LedgerHeader& header_;
   const std::vector<std::uint64_t>& card_bytes_;
   std::uint64_t own_pid_namespace_;
@@ -241,6 +283,17 @@ class Reader {
   NamespacePids pids_;
   LedgerView view_;
 };
+
+Result<LedgerView> LedgerFrom(const std::string& path, const Sparse& file,
+                              const std::vector<std::uint64_t>& card_bytes) {
+  if (card_bytes.empty() || card_bytes.size() > contract::kMaxCards) {
+    return Fail(Code::kInvalidArgument,
+                path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
+  }
+  Result<LedgerHeader> header = CheckedHeader(path, file);
+  if (!header) return Fail(header.error());
+  return Reader(file, *header, card_bytes).Read();
+}
 
 }  // namespace
 
@@ -272,20 +325,14 @@ Result<LedgerView> ReadLedger(const base::Folder& slice,
   const std::string path = slice.path() + "/" + contract::kLedgerFile;
   const Result<base::Fd> fd = OpenLedger(slice, O_RDONLY);
   if (!fd) return Fail(fd.error());
-  Result<std::string> bytes = Copy(fd->get(), path);
-  if (!bytes) return Fail(bytes.error());
-  return LedgerFromBytes(path, *bytes, card_bytes);
+  const Result<Sparse> file = Copy(fd->get(), path);
+  if (!file) return Fail(file.error());
+  return LedgerFrom(path, *file, card_bytes);
 }
 
 Result<LedgerView> LedgerFromBytes(const std::string& path, const std::string& bytes,
                                    const std::vector<std::uint64_t>& card_bytes) {
-  if (card_bytes.empty() || card_bytes.size() > contract::kMaxCards) {
-    return Fail(Code::kInvalidArgument,
-                path + ": a slice has 1 to " + std::to_string(contract::kMaxCards) + " cards");
-  }
-  Result<LedgerHeader> header = CheckedHeader(path, bytes);
-  if (!header) return Fail(header.error());
-  return Reader(bytes, *header, card_bytes).Read();
+  return LedgerFrom(path, {bytes.size(), {{0, bytes}}}, card_bytes);
 }
 
 }  // namespace tessera::node
